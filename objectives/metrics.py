@@ -1,0 +1,127 @@
+"""Every metric of a simulated deployment: one name, one unit, one definition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Better = Literal["higher", "lower", "neither"]
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What a metric is called, in which unit, which way is better and what it means."""
+
+    name: str
+    unit: str
+    better: Better
+    meaning: str
+
+
+def _latencies() -> list[Metric]:
+    meanings = {
+        "ttft": "time to first token: request sent to first token received",
+        "tpot": "time per output token of a request: (end-to-end - TTFT) / (output tokens - 1)",
+        "itl": "inter-token latency: each gap between consecutive tokens, pooled over requests",
+        "e2e": "end-to-end latency: request sent to last token received",
+    }
+    return [
+        Metric(f"{stem}_{statistic}_ms", "ms", "lower", f"{statistic} of {meaning}")
+        for stem, meaning in meanings.items()
+        for statistic in STATISTICS
+    ]
+
+
+def _speeds() -> list[Metric]:
+    user = "decode speed one user sees, 1 / TPOT at the same percentile (p95 is the slow tail)"
+    whole = "1 / percentile of (end-to-end / output tokens), TTFT included"
+    return [
+        *(
+            Metric(f"tokens_per_s_per_user_{s}", "tokens/s/user", "higher", f"{s}: {user}")
+            for s in STATISTICS
+        ),
+        *(
+            Metric(f"e2e_tokens_per_s_per_user_{s}", "tokens/s/user", "higher", f"{s}: {whole}")
+            for s in STATISTICS
+        ),
+    ]
+
+
+def _throughputs() -> list[Metric]:
+    return [
+        Metric("requests_per_s", "requests/s", "higher", "requests finished per second"),
+        Metric("output_tokens_per_s", "tokens/s", "higher", "output tokens per second"),
+        Metric(
+            "output_tokens_per_s_per_chip",
+            "tokens/s/chip",
+            "higher",
+            "output tokens per second and chip the deployment occupies",
+        ),
+        Metric(
+            "total_tokens_per_s_per_chip",
+            "tokens/s/chip",
+            "higher",
+            "input and output tokens per second and chip the deployment occupies",
+        ),
+        Metric(
+            "output_tokens_per_s_per_budget_chip",
+            "tokens/s/chip",
+            "higher",
+            "output tokens per second and chip of the whole budget",
+        ),
+        Metric(
+            "goodput_requests_per_s_per_chip",
+            "requests/s/chip",
+            "higher",
+            "requests that met every SLO, per second and chip the deployment occupies",
+        ),
+        Metric("slo_attainment", "fraction", "higher", "share of requests that met every SLO"),
+    ]
+
+
+def _costs() -> list[Metric]:
+    return [
+        Metric("usd_per_hour", "USD/hour", "lower", "price of the chips the deployment occupies"),
+        Metric(
+            "usd_per_m_output_tokens", "USD/M tokens", "lower", "price per million output tokens"
+        ),
+        Metric(
+            "power_kw",
+            "kW",
+            "lower",
+            "power provisioned for the chips, with their share of host and network",
+        ),
+        Metric("joules_per_output_token", "J/token", "lower", "power over output tokens/s"),
+        Metric("chips", "chips", "lower", "chips the deployment occupies"),
+        Metric("hbm_gb_per_chip", "GB", "lower", "peak HBM use of the fullest chip"),
+    ]
+
+
+def _inner() -> list[Metric]:
+    return [
+        Metric(
+            "prefix_hit_fraction",
+            "fraction",
+            "higher",
+            "share of input tokens taken from a cache instead of computed",
+        ),
+        Metric(
+            "preemptions_per_request",
+            "count",
+            "lower",
+            "how often a request lost its KV blocks and was computed again",
+        ),
+        Metric(
+            "rejected_fraction",
+            "fraction",
+            "lower",
+            "share of requests that can never fit and were turned away",
+        ),
+    ]
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in [*_latencies(), *_speeds(), *_throughputs(), *_costs(), *_inner()]
+}

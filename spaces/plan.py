@@ -1,0 +1,178 @@
+"""A deployment: which pools of which chips run which part of the work, and how."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+
+from spaces.documents import Document, dump_yaml, read_yaml, validated
+from spaces.errors import InputError, did_you_mean
+from spaces.precision import KvDtype, WeightsName
+
+Role = Literal["aggregated", "prefill", "decode"]
+Topology = Literal["aggregated", "prefill-decode"]
+EngineName = Literal["vllm", "sglang", "trtllm", "atom"]
+Router = Literal["round-robin", "least-loaded", "prefix-affinity"]
+
+TOPOLOGY_ROLES: dict[Topology, tuple[Role, ...]] = {
+    "aggregated": ("aggregated",),
+    "prefill-decode": ("prefill", "decode"),
+}
+
+
+class Pool(Document):
+    """Equal replicas of one engine configuration on one kind of chip.
+
+    Chips of one replica = `tp` x `dp` x `pp`. `dp` counts attention data-parallel ranks; `ep`
+    counts the ranks of the same tp x dp group over which experts are spread. `max_num_seqs` and
+    `max_num_batched_tokens` hold for each attention data-parallel rank.
+    """
+
+    role: Role
+    chip: str
+    replicas: PositiveInt = 1
+    tp: PositiveInt = 1
+    pp: PositiveInt = 1
+    ep: PositiveInt = 1
+    dp: PositiveInt = 1
+    max_num_seqs: PositiveInt = 256
+    max_num_batched_tokens: PositiveInt = 8192
+
+    @property
+    def chips_per_replica(self) -> int:
+        """Chips one replica occupies."""
+        return self.tp * self.dp * self.pp
+
+    @property
+    def chips(self) -> int:
+        """Chips the pool occupies."""
+        return self.replicas * self.chips_per_replica
+
+    @property
+    def layout(self) -> str:
+        """The parallel layout in one word, such as `tp4-pp1-dp2-ep8`."""
+        return f"tp{self.tp}-pp{self.pp}-dp{self.dp}-ep{self.ep}"
+
+
+class Precision(Document):
+    """Number formats of weights and KV cache; `native` is the checkpoint's own."""
+
+    weights: WeightsName = "native"
+    kv: KvDtype = "bf16"
+
+
+class KvTiers(Document):
+    """Where KV rests beside HBM. Host memory is given per chip, in decimal GB."""
+
+    retention: Literal["lru"] = "lru"
+    host_gb_per_chip: Annotated[float, Field(ge=0)] = 0.0
+
+
+class Load(Document):
+    """What the deployment is asked to serve: a closed loop or an open one, of the whole of it."""
+
+    concurrency: PositiveInt | None = None
+    request_rate: PositiveFloat | None = Field(default=None, description="requests per second")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Load:
+        if (self.concurrency is None) == (self.request_rate is None):
+            raise InputError(
+                "a load is either `concurrency` or `request_rate`",
+                remedy="give exactly one of the two",
+            )
+        return self
+
+    def __str__(self) -> str:
+        if self.concurrency is not None:
+            return f"concurrency {self.concurrency}"
+        return f"{self.request_rate:g} requests/s"
+
+
+class DeploymentPlan(Document):
+    """Everything a simulation or a manifest needs to know about a deployment."""
+
+    model: str
+    engine: EngineName = "vllm"
+    engine_version: str = ""
+    topology: Topology
+    pools: tuple[Pool, ...]
+    precision: Precision = Precision()
+    kv: KvTiers = KvTiers()
+    load: Load | None = None
+    max_model_len: PositiveInt | None = None
+    hbm_fraction: Annotated[float, Field(gt=0, le=1)] = 0.9
+    block_size: PositiveInt = 16
+    prefix_caching: bool = True
+    router: Router = "least-loaded"
+
+    @field_validator("topology", mode="before")
+    @classmethod
+    def _known_topology(cls, value: Any) -> Any:
+        if isinstance(value, str) and value not in TOPOLOGY_ROLES:
+            raise InputError(
+                "the topology must be a known one",
+                value=value,
+                remedy=did_you_mean(value, TOPOLOGY_ROLES),
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _roles_match_topology(self) -> DeploymentPlan:
+        wanted = TOPOLOGY_ROLES[self.topology]
+        got = tuple(pool.role for pool in self.pools)
+        if sorted(got) != sorted(wanted):
+            raise InputError(
+                f"topology {self.topology} needs one pool of each role: {', '.join(wanted)}",
+                key="pools",
+                value=list(got),
+            )
+        return self
+
+    def pool(self, role: Role) -> Pool:
+        """The pool of a role."""
+        return next(pool for pool in self.pools if pool.role == role)
+
+    @property
+    def chips(self) -> int:
+        """Chips the deployment occupies."""
+        return sum(pool.chips for pool in self.pools)
+
+    @property
+    def chips_by_kind(self) -> dict[str, int]:
+        """Chips occupied of each kind."""
+        counts: dict[str, int] = {}
+        for pool in self.pools:
+            counts[pool.chip] = counts.get(pool.chip, 0) + pool.chips
+        return counts
+
+    @property
+    def plan_id(self) -> str:
+        """Twelve hexadecimal digits that name this plan, whatever its load."""
+        return _digest(self.model_copy(update={"load": None}))
+
+    @property
+    def point_id(self) -> str:
+        """Twelve hexadecimal digits that name this plan at its load."""
+        return _digest(self)
+
+    def at(self, load: Load) -> DeploymentPlan:
+        """The same plan under another load."""
+        return self.model_copy(update={"load": load})
+
+    def to_yaml(self) -> str:
+        """The plan as text that `load_plan` reads back to an equal plan."""
+        return dump_yaml(self.model_dump(mode="json", exclude_none=True))
+
+
+def load_plan(path: Path) -> DeploymentPlan:
+    """Read a plan file; a wrong one is told as an `InputError`."""
+    return validated(DeploymentPlan, read_yaml(path), str(path))
+
+
+def _digest(plan: DeploymentPlan) -> str:
+    text = plan.model_dump_json(exclude_none=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,131 @@
+"""How a model divides over the chips of one replica: layers over stages, heads, experts, KV.
+
+Layer kinds are taken as evenly mixed over the stages, so a stage of `n` layers holds `n / layers`
+of each kind. Attention and dense layers split over the `tp` ranks and are repeated on each of the
+`dp` attention ranks; routed experts split over all tp x dp ranks, whole over `ep` of them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from spaces.model import (
+    DenseFfn,
+    GqaAttention,
+    KdaAttention,
+    MlaAttention,
+    ModelSpec,
+    MoeFfn,
+)
+from spaces.plan import Pool, Precision
+from spaces.precision import BYTES_PER_KV_ELEMENT, BYTES_PER_WEIGHT, KvDtype
+
+AttentionGroup = GqaAttention | MlaAttention | KdaAttention
+
+
+def stage_layers(layers: int, stages: int) -> list[int]:
+    """Layers of each pipeline stage; the first stages take one more where it does not divide.
+
+    >>> stage_layers(61, 4)
+    [16, 15, 15, 15]
+    """
+    whole, rest = divmod(layers, stages)
+    return [whole + (stage < rest) for stage in range(stages)]
+
+
+def kv_heads_per_chip(group: GqaAttention, tp: int) -> int:
+    """KV heads one rank keeps: its share, or one copied head when there are fewer than ranks."""
+    return max(1, math.ceil(group.kv_heads / tp))
+
+
+def attention_parameters_per_chip(group: AttentionGroup, hidden_size: int, tp: int) -> float:
+    """Weights of one attention layer on one rank.
+
+    Projections with heads are split; the low-rank inputs of latent attention, which every head
+    reads, are repeated on each rank; KV projections are repeated beyond the KV heads.
+    """
+    total = group.parameters_per_layer(hidden_size)
+    if isinstance(group, MlaAttention):
+        latent = group.kv_lora_rank + group.qk_rope_head_dim
+        repeated = hidden_size * (group.q_lora_rank + latent)
+        return repeated + (total - repeated) / tp
+    if isinstance(group, GqaAttention):
+        kv = 2 * hidden_size * group.kv_heads * group.head_dim
+        kept = kv * kv_heads_per_chip(group, tp) / group.kv_heads
+        return kept + (total - kv) / tp
+    return total / tp
+
+
+def feed_forward_parameters_per_chip(group: DenseFfn | MoeFfn, hidden_size: int, tp: int) -> float:
+    """Weights of one feed-forward layer on one rank, routed experts left out.
+
+    Router and latent projections are repeated on each rank.
+    """
+    if isinstance(group, DenseFfn):
+        return group.parameters_per_layer(hidden_size) / tp
+    shared = 3 * hidden_size * group.shared_intermediate_size * group.shared_experts
+    return group.shared_parameters_per_layer(hidden_size) - shared + shared / tp
+
+
+def linear_bytes_per_chip(model: ModelSpec, pool: Pool, precision: Precision) -> float:
+    """Weight bytes of attention, dense and shared layers on a chip of the fullest stage."""
+    parameters = sum(
+        group.layers * attention_parameters_per_chip(group, model.hidden_size, pool.tp)
+        for group in model.attention
+    ) + sum(
+        group.layers * feed_forward_parameters_per_chip(group, model.hidden_size, pool.tp)
+        for group in model.ffn
+    )
+    width = BYTES_PER_WEIGHT[model.weights(precision.weights).linear]
+    return parameters * width * fullest_stage_share(model, pool)
+
+
+def expert_bytes_per_chip(model: ModelSpec, pool: Pool, precision: Precision) -> float:
+    """Weight bytes of routed experts on a chip of the fullest stage."""
+    width = BYTES_PER_WEIGHT[model.weights(precision.weights).routed_experts]
+    per_rank = model.routed_parameters * width / (pool.tp * pool.dp)
+    return per_rank * fullest_stage_share(model, pool)
+
+
+def embedding_bytes_per_chip(model: ModelSpec, pool: Pool, precision: Precision) -> float:
+    """Bytes of input embedding and LM head on one chip; with stages, of the larger end alone."""
+    width = BYTES_PER_WEIGHT[model.weights(precision.weights).embeddings]
+    matrix = model.vocab_size * model.hidden_size * width / pool.tp
+    both_on_one = pool.pp == 1 and not model.tied_embeddings
+    return matrix * (2 if both_on_one else 1)
+
+
+def fullest_stage_share(model: ModelSpec, pool: Pool) -> float:
+    """Share of the layers in the fullest pipeline stage."""
+    return stage_layers(model.layers, pool.pp)[0] / model.layers
+
+
+def kv_elements_per_chip(group: AttentionGroup, tp: int) -> int:
+    """KV elements one token adds to one layer on one rank.
+
+    Grouped-query heads are split down to one head a rank; a latent is never split.
+    """
+    if isinstance(group, GqaAttention):
+        return 2 * group.head_dim * kv_heads_per_chip(group, tp)
+    return group.kv_elements_per_token
+
+
+def kv_bytes_per_token_per_chip(
+    model: ModelSpec, pool: Pool, kv: KvDtype, *, windowed: bool = False
+) -> float:
+    """KV bytes one token of a request adds to each chip of its attention rank (fullest stage).
+
+    `windowed` selects the sliding-window layers, which stop growing at the window, instead of
+    those that keep the whole context.
+    """
+    elements = sum(
+        group.layers * kv_elements_per_chip(group, pool.tp)
+        for group in model.attention
+        if (group.window_tokens > 0) == windowed
+    )
+    return elements * BYTES_PER_KV_ELEMENT[kv] * fullest_stage_share(model, pool)
+
+
+def state_bytes_per_request_per_chip(model: ModelSpec, pool: Pool) -> float:
+    """Fixed recurrent state of one request on each chip of its attention rank."""
+    return model.state_bytes_per_request / pool.tp * fullest_stage_share(model, pool)
