@@ -52,6 +52,13 @@ def _throughputs() -> list[Metric]:
     return [
         Metric("requests_per_s", "requests/s", "higher", "requests finished per second"),
         Metric("output_tokens_per_s", "tokens/s", "higher", "output tokens per second"),
+        Metric("total_tokens_per_s", "tokens/s", "higher", "input and output tokens per second"),
+        Metric(
+            "goodput_requests_per_s",
+            "requests/s",
+            "higher",
+            "requests that met every SLO, per second",
+        ),
         Metric(
             "output_tokens_per_s_per_chip",
             "tokens/s/chip",

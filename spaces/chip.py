@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from spaces.documents import Document
 from spaces.precision import ComputeDtype, Dtype
@@ -52,10 +52,10 @@ class ChipSpec(Document):
     def __hash__(self) -> int:
         return hash(self.name)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _checked_is_text(cls, data: Any) -> Any:
-        return {**data, "checked": str(data["checked"])} if "checked" in data else data
+    def facts(self) -> dict[str, Fact]:
+        """The figures the catalogue has for this chip, by key."""
+        found = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: fact for name, fact in found.items() if isinstance(fact, Fact)}
 
     def peak_flops(self, dtype: ComputeDtype) -> float:
         """Dense peak in FLOP/s; 0 where the chip has no such units."""
@@ -118,7 +118,6 @@ class ChipSpec(Document):
         """Names of the figures that are estimates or contradicted."""
         return [
             name
-            for name in type(self).model_fields
-            if isinstance(fact := getattr(self, name), Fact)
-            and fact.status in ("estimate", "contradictory")
+            for name, fact in self.facts().items()
+            if fact.status in ("estimate", "contradictory")
         ]

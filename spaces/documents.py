@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,20 +14,42 @@ from spaces.errors import InputError, did_you_mean
 
 
 class Document(BaseModel):
-    """Base of every object read from a file: frozen, hashable, no unknown keys."""
+    """Base of every object read from a file: frozen, hashable, no unknown keys, no infinities."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", protected_namespaces=(), allow_inf_nan=False
+    )
 
 
 Doc = TypeVar("Doc", bound=Document)
 
+# PyYAML follows YAML 1.1, where `on` is true, 010 is 8, 12:30 is 750, 1e3 is text and a date is an
+# object. These are the scalars of YAML 1.2 (and 1_000): whatever else is written stays text.
+_SCALARS = {
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": (r"[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F]+", "-+0123456789"),
+    "float": (
+        r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*\.[0-9_]*)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+}
+_REPLACED_TAGS = {f"tag:yaml.org,2002:{name}" for name in (*_SCALARS, "timestamp")}
+
 
 class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader that refuses duplicate keys and reads `1e3` as a number."""
+    """SafeLoader that refuses duplicate keys and reads the scalars of YAML 1.2."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own protocol)
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED_TAGS]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.value == "<<":
+                continue  # PyYAML refuses a key that is no scalar, and merges `<<`
             key = self.construct_object(key_node, deep=True)
             if key in seen:
                 line = key_node.start_mark.line + 1
@@ -38,13 +60,15 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# YAML 1.1 wants a dot and a signed exponent in floats; people write 1e3 and 2.5e9.
-_FLOAT_TAG = "tag:yaml.org,2002:float"
-_StrictLoader.add_implicit_resolver(
-    _FLOAT_TAG,
-    re.compile(r"^[-+]?(?:\d[\d_]*)(?:\.\d*)?[eE][-+]?\d+$"),
-    list("-+0123456789"),
-)
+class _StrictDumper(yaml.SafeDumper):
+    """SafeDumper that also quotes text which `_StrictLoader` would read as a number."""
+
+
+for _name, (_pattern, _first) in _SCALARS.items():
+    for _class in (_StrictLoader, _StrictDumper):
+        _class.add_implicit_resolver(
+            f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_pattern})$"), list(_first)
+        )
 
 
 def read_text(path: Path) -> str:
@@ -70,6 +94,9 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
         raise InputError(
             f"the text must be valid YAML ({error.problem})", where=f"{where}{line}"
         ) from None
+    except yaml.YAMLError as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"the text must be valid YAML ({reason})", where=where) from None
     except InputError as error:
         raise InputError(error.rule, where=f"{where}, {error.where}", key=error.key) from None
     if not isinstance(data, dict):
@@ -95,49 +122,77 @@ def validated(kind: type[Doc], data: dict[str, Any], where: str) -> Doc:
 
 def dump_yaml(data: dict[str, Any]) -> str:
     """`data` as YAML text, keys in the given order, short mappings on one line."""
-    return yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=110)
+    return yaml.dump(
+        data, Dumper=_StrictDumper, sort_keys=False, default_flow_style=None, width=110
+    )
 
 
 def _told(kind: type[Document], error: ValidationError, where: str) -> InputError:
     errors = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     first = errors[0]  # a misspelt key explains the missing one, so it is told first
-    path = [str(part) for part in first["loc"]]
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, InputError):
-        return cause.located(where, ".".join(path))
+    path, beside = _in_the_file(kind, first["loc"])
+    key = ".".join(path)
+    context = first.get("ctx", {})
+    if isinstance(context.get("error"), InputError):
+        cause: InputError = context["error"]
+        return cause.located(where, key)
     if first["type"] == "extra_forbidden":
         return InputError(
-            "unknown key",
-            where=where,
-            key=".".join(path),
-            remedy=did_you_mean(path[-1], _keys_beside(kind, path)),
+            "unknown key", where=where, key=key, remedy=did_you_mean(path[-1], beside)
         )
     if first["type"] == "missing":
-        return InputError("this key is required", where=where, key=".".join(path))
+        return InputError("this key is required", where=where, key=key)
+    if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        return _wrong_kind(context, where, path)
     rule = first["msg"].removeprefix("Value error, ")
+    return InputError(rule[0].lower() + rule[1:], where=where, key=key, value=first["input"])
+
+
+def _wrong_kind(context: dict[str, Any], where: str, path: list[str]) -> InputError:
+    """The violation of a mapping whose key (`kind`) selects what it describes."""
+    selector = str(context["discriminator"]).strip("'")
+    known = [word.strip(" '") for word in str(context.get("expected_tags", "")).split(",")]
+    tag = context.get("tag")
     return InputError(
-        rule[0].lower() + rule[1:], where=where, key=".".join(path), value=first["input"]
+        "this key is required" if tag is None else "must be a known kind",
+        where=where,
+        key=".".join([*path, selector]),
+        value=tag,
+        remedy="" if tag is None else did_you_mean(str(tag), known),
     )
 
 
-def _keys_beside(kind: type[Document], path: list[str]) -> list[str]:
-    """The legal keys of the mapping in which the last part of `path` stands."""
+def _in_the_file(kind: type[Document], loc: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
+    """The path of a violation as it stands in the file, and the legal keys beside its last part.
+
+    pydantic puts the tag or class of a union's member (`gqa`) into the path; no file has that key.
+    """
+    path: list[str] = []
     fields = kind.model_fields
-    for part in path[:-1]:
-        if part.isdigit():
+    choices: list[type[Document]] = []
+    for depth, part in enumerate(loc):
+        tagged = next((choice for choice in choices if part in _tags(choice)), None)
+        if tagged is not None:
+            fields, choices = tagged.model_fields, []
             continue
-        nested = _nested_document(fields[part].annotation) if part in fields else None
-        if nested is None:
-            break
-        fields = nested.model_fields
-    return [info.alias or name for name, info in fields.items()]
+        path.append(str(part))
+        last = depth == len(loc) - 1
+        if isinstance(part, str) and not last:
+            choices = list(_documents(fields[part].annotation)) if part in fields else []
+        if len(choices) == 1 and not last:
+            fields = choices[0].model_fields
+    return path, [info.alias or name for name, info in fields.items()]
 
 
-def _nested_document(annotation: Any) -> type[Document] | None:
+def _tags(kind: type[Document]) -> tuple[object, ...]:
+    """What pydantic puts into a path for this member of a union."""
+    selector = kind.model_fields.get("kind")
+    return (kind.__name__,) if selector is None else (kind.__name__, selector.default)
+
+
+def _documents(annotation: Any) -> Iterator[type[Document]]:
+    """The documents named in a type annotation."""
     if isinstance(annotation, type) and issubclass(annotation, Document):
-        return annotation
+        yield annotation
     for argument in getattr(annotation, "__args__", ()):
-        found = _nested_document(argument)
-        if found is not None:
-            return found
-    return None
+        yield from _documents(argument)

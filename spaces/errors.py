@@ -58,16 +58,16 @@ class NothingFeasible(ServefrontError):
     """No plan is feasible, or none meets the constraints; the message holds counts by rule."""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A remedy that names the nearest known words, or lists what there is.
+def did_you_mean(word: str, known: Iterable[str], aliases: Iterable[str] = ()) -> str:
+    """A remedy that names the nearest known words or aliases, or lists the known words.
 
     >>> did_you_mean("h20", ["h100", "h200", "mi355x"])
-    'did you mean h200 or h100?'
+    'did you mean h200?'
     >>> did_you_mean("zzz", ["a", "b"])
     'known are a, b'
     """
     names = sorted(set(known))
-    near = difflib.get_close_matches(word.lower(), names, n=2, cutoff=0.6)
+    near = difflib.get_close_matches(word.lower(), sorted({*names, *aliases}), n=2, cutoff=0.6)
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"known are {', '.join(names)}"

@@ -28,6 +28,16 @@ class GqaAttention(Document):
     window_tokens: Count = 0
     bias: bool = False
 
+    @model_validator(mode="after")
+    def _heads_share_kv(self) -> GqaAttention:
+        if self.heads % self.kv_heads:
+            raise InputError(
+                "kv_heads must divide heads",
+                key="kv_heads",
+                value=f"{self.kv_heads} of {self.heads}",
+            )
+        return self
+
     def parameters_per_layer(self, hidden_size: int) -> int:
         """Weights of the query, key, value and output projections."""
         width = self.heads * self.head_dim
@@ -177,6 +187,22 @@ class MoeFfn(Document):
     shared_intermediate_size: Count = 0
     latent_size: Count = 0
     bias: bool = False
+
+    @model_validator(mode="after")
+    def _experts_add_up(self) -> MoeFfn:
+        if self.top_k > self.routed_experts:
+            raise InputError(
+                "a token cannot pick more experts than there are",
+                key="top_k",
+                value=f"{self.top_k} of {self.routed_experts}",
+            )
+        if bool(self.shared_experts) != bool(self.shared_intermediate_size):
+            raise InputError(
+                "shared_experts and shared_intermediate_size go together",
+                key="shared_intermediate_size",
+                value=self.shared_intermediate_size,
+            )
+        return self
 
     def expert_width(self, hidden_size: int) -> int:
         """Width in which routed experts read and write."""

@@ -6,7 +6,14 @@ import hashlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from spaces.documents import Document, dump_yaml, read_yaml, validated
 from spaces.errors import InputError, did_you_mean
@@ -119,6 +126,15 @@ class DeploymentPlan(Document):
                 remedy=did_you_mean(value, TOPOLOGY_ROLES),
             )
         return value
+
+    @field_validator("pools", mode="after")
+    @classmethod
+    def _pools_in_order_of_work(
+        cls, pools: tuple[Pool, ...], info: ValidationInfo
+    ) -> tuple[Pool, ...]:
+        """The same deployment is the same plan, whichever pool a file names first."""
+        order = TOPOLOGY_ROLES.get(info.data.get("topology", ""), ())
+        return tuple(sorted(pools, key=lambda pool: (*order, pool.role).index(pool.role)))
 
     @model_validator(mode="after")
     def _roles_match_topology(self) -> DeploymentPlan:

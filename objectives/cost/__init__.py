@@ -1,0 +1,25 @@
+"""What a step, a transfer and an hour of a deployment cost.
+
+Formulas and sources: docs/cost_model.md.
+"""
+
+from objectives.cost.build import step_costs
+from objectives.cost.chip_efficiency import efficiency_tables
+from objectives.cost.kv_transfer import KvLink, host_link, kv_bytes_per_request, pool_link
+from objectives.cost.price import power_kw, required_usd_per_hour, usd_per_hour
+from objectives.cost.step_costs import RankBatch, StepCosts, step_seconds
+
+__all__ = [
+    "KvLink",
+    "RankBatch",
+    "StepCosts",
+    "efficiency_tables",
+    "host_link",
+    "kv_bytes_per_request",
+    "pool_link",
+    "power_kw",
+    "required_usd_per_hour",
+    "step_costs",
+    "step_seconds",
+    "usd_per_hour",
+]

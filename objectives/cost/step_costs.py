@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,3 +56,84 @@ class StepCosts:
     def stages(self) -> int:
         """Pipeline stages."""
         return len(self.eager_s)
+
+
+@dataclass(frozen=True, slots=True)
+class RankBatch:
+    """What one attention data-parallel rank holds in a step.
+
+    `decode_contexts` are the context lengths of the decoding requests, the token being processed
+    included; `chunks` are the (new, cached) tokens of each prefill chunk.
+    """
+
+    decode_contexts: tuple[int, ...] = ()
+    chunks: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens processed in the step."""
+        return len(self.decode_contexts) + sum(new for new, _ in self.chunks)
+
+    @property
+    def requests(self) -> int:
+        """Requests in the step."""
+        return len(self.decode_contexts) + len(self.chunks)
+
+
+def step_seconds(costs: StepCosts, ranks: Sequence[RankBatch]) -> list[float]:
+    """Seconds each pipeline stage takes for a step with these batches, one per attention rank.
+
+    The law of `StepCosts` in plain Python, for tests and as the reference for compiled readers.
+    """
+    return [_stage_seconds(costs, stage, ranks) for stage in range(costs.stages)]
+
+
+def _stage_seconds(costs: StepCosts, stage: int, ranks: Sequence[RankBatch]) -> float:
+    mixed = any(rank.chunks for rank in ranks)
+    busiest = max(rank.tokens for rank in ranks)
+    linear_tokens = busiest if mixed else int(costs.graph_tokens[busiest])
+    seconds = _read(costs.grid, costs.token_s[stage], linear_tokens)
+    seconds += _read(costs.grid, costs.expert_s[stage], sum(rank.tokens for rank in ranks))
+    seconds += max(_attention_seconds(costs, stage, rank) for rank in ranks)
+    if mixed:
+        seconds += float(costs.eager_s[stage])
+    if stage == 0:
+        seconds += costs.host_s + costs.request_s * sum(rank.requests for rank in ranks)
+    return seconds
+
+
+def _attention_seconds(costs: StepCosts, stage: int, rank: RankBatch) -> float:
+    seconds = 0.0
+    if rank.decode_contexts:
+        windowed = sum(min(context, costs.window_tokens) for context in rank.decode_contexts)
+        seconds += float(costs.decode_base_s[stage])
+        seconds += len(rank.decode_contexts) * float(costs.decode_request_s[stage])
+        seconds += sum(rank.decode_contexts) * float(costs.decode_token_s[stage])
+        seconds += windowed * float(costs.decode_window_token_s[stage])
+    for new, cached in rank.chunks:
+        seconds += _chunk_seconds(costs, stage, new, cached)
+    return seconds
+
+
+def _chunk_seconds(costs: StepCosts, stage: int, new: int, cached: int) -> float:
+    pairs = new * cached + new * (new + 1) / 2
+    multiply = pairs * float(costs.pair_s[stage])
+    multiply += windowed_pairs(new, cached, costs.window_tokens) * float(
+        costs.window_pair_s[stage]
+    )
+    read = (cached + new) * float(costs.read_s[stage])
+    return float(costs.prefill_base_s[stage]) + max(multiply, read)
+
+
+def windowed_pairs(new: int, cached: int, window: int) -> float:
+    """Query-key pairs of a causal chunk where each query sees at most `window` keys.
+
+    >>> windowed_pairs(3, 0, 2)  # 1 + 2 + 2
+    5.0
+    """
+    growing = min(max(window - cached, 0), new)  # queries that still see all before them
+    return growing * cached + growing * (growing + 1) / 2 + (new - growing) * float(window)
+
+
+def _read(grid: Ints, table: Floats, tokens: int) -> float:
+    return float(np.interp(tokens, grid, table))

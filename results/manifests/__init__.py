@@ -1,0 +1,78 @@
+"""From a deployment plan to the files that deploy it.
+
+One module a target, each with `ENGINES`, the engines it can run, and `export(plan, model, chips)`.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+from results.manifests import dynamo, vllm
+from spaces.chip import ChipSpec
+from spaces.errors import InputError, did_you_mean
+from spaces.model import ModelSpec
+from spaces.plan import DeploymentPlan
+
+_MODULES: dict[str, ModuleType] = {"dynamo": dynamo, "vllm": vllm}
+TARGETS = tuple(sorted(_MODULES))
+
+__all__ = ["TARGETS", "export", "write_manifests"]
+
+
+def export(
+    plan: DeploymentPlan, model: ModelSpec, chips: Mapping[str, ChipSpec], target: str
+) -> dict[str, str]:
+    """The files that deploy `plan` on `target`: file name to text.
+
+    `chips` holds the chip kinds the pools name. Raises `InputError` for an unknown target, for an
+    engine the target cannot run and for a plan the engine's flags cannot describe.
+    """
+    if target not in _MODULES:
+        raise InputError(
+            "the target must be a known one",
+            key="target",
+            value=target,
+            remedy=did_you_mean(target, TARGETS),
+        )
+    module = _MODULES[target]
+    if plan.engine not in module.ENGINES:
+        raise InputError(
+            f"target {target} runs {' or '.join(module.ENGINES)}",
+            key="engine",
+            value=plan.engine,
+            remedy="choose a plan for that engine, or another target",
+        )
+    files: dict[str, str] = module.export(plan, model, chips)
+    return files
+
+
+def write_manifests(files: Mapping[str, str], directory: Path) -> None:
+    """Write the files into `directory`, which is made if need be.
+
+    Each file appears whole or not at all. Files of the same names are replaced; scripts are made
+    executable. Raises `InputError` where the directory cannot be written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in sorted(files.items()):
+            _write_whole(directory / name, text)
+    except OSError as error:
+        raise InputError(
+            f"the manifests cannot be written ({error.strerror})", where=str(directory)
+        ) from None
+
+
+def _write_whole(path: Path, text: str) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        os.chmod(temporary, 0o755 if path.suffix == ".sh" else 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,164 @@
+"""What a plan is worth on a workload: the objective function of the search."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from objectives.binding import binding_resource
+from objectives.cost import power_kw, usd_per_hour
+from objectives.deployment import scenario_of
+from objectives.measures import Slo, per_chip, request_metrics
+from objectives.simulator import PoolRecord, SimulationResult, simulate
+from objectives.uncertainty import bands_of
+from objectives.workload import Workload, offered
+from spaces.memory import hbm_ledger
+from spaces.plan import DeploymentPlan, Pool
+from spaces.site import Site
+
+__all__ = ["Assessment", "PoolReport", "Slo", "assess"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReport:
+    """How a pool fared: what it did, and how full its memory got."""
+
+    role: str
+    chip: str
+    layout: str
+    replicas: int
+    utilization: float
+    mean_batch: float
+    prefill_tokens: int
+    decode_tokens: int
+    kv_capacity_tokens: int
+    peak_kv_fraction: float
+    peak_hbm_gb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """The worth of a plan at its load.
+
+    `metrics` are named as in `objectives.metrics`; a metric without a sample or without a known
+    price is absent. `bands` hold an 80 % interval for those that come from the cost model.
+    `binds` says what to have more of. `saturated` is True when an open loop offers more than the
+    deployment serves, so that its latencies only say how long the run was.
+    """
+
+    metrics: dict[str, float]
+    bands: dict[str, tuple[float, float]]
+    pools: tuple[PoolReport, ...]
+    ttft_parts_ms: dict[str, float]
+    binds: str
+    saturated: bool
+    simulated_requests: int
+    simulation_cpu_s: float
+
+
+def assess(
+    plan: DeploymentPlan,
+    site: Site,
+    workload: Workload,
+    *,
+    slo: Slo | None = None,
+    prices: Mapping[str, float] | None = None,
+) -> Assessment:
+    """Simulate `workload` on a feasible `plan` under `plan.load` (as recorded where it has none).
+
+    Deterministic: the plan, site and workload decide every byte of the metrics.
+    """
+    started_s = time.thread_time()
+    load = offered(workload, plan.load)
+    result = simulate(scenario_of(plan, site), workload, load)
+    pools = tuple(
+        _pool_report(plan, pool, record, site)
+        for pool, record in zip(plan.pools, result.pools, strict=True)
+    )
+    metrics = request_metrics(result, slo)
+    metrics |= per_chip(metrics, plan.chips, site.budget_chips)
+    metrics |= _plan_metrics(plan, site, pools, prices)
+    metrics |= _unit_costs(metrics)
+    return Assessment(
+        metrics=metrics,
+        bands=bands_of(metrics, plan, site),
+        pools=pools,
+        ttft_parts_ms=_ttft_parts_ms(result),
+        binds=binding_resource(plan, site, result),
+        saturated=is_saturated(result),
+        simulated_requests=len(workload),
+        simulation_cpu_s=time.thread_time() - started_s,
+    )
+
+
+def is_saturated(result: SimulationResult) -> bool:
+    """Whether an open loop's queue grew: requests pile up and wait ever longer.
+
+    True when over a tenth of the requests were unfinished at the last arrival and the last third
+    of them waited more than twice as long for admission as the first third, by at least a second.
+    """
+    records = result.requests
+    finished = np.flatnonzero(records.finished)
+    if result.closed_loop or len(finished) < 30:
+        return False
+    unfinished = (records.finish_s[finished] > records.arrival_s[-1]).mean()
+    third = len(finished) // 3
+    early_s = float(records.queue_s[finished[:third]].mean())
+    late_s = float(records.queue_s[finished[-third:]].mean())
+    return bool(unfinished > 0.1 and late_s > 2 * early_s and late_s > early_s + 1.0)
+
+
+def _pool_report(plan: DeploymentPlan, pool: Pool, record: PoolRecord, site: Site) -> PoolReport:
+    ledger = hbm_ledger(site.model, site.chips[pool.chip], pool, plan)
+    kv_bytes = record.peak_kv_fraction * record.kv_capacity_tokens * ledger.kv_bytes_per_token
+    taken = ledger.usable_bytes - ledger.kv_budget_bytes
+    return PoolReport(
+        role=pool.role,
+        chip=pool.chip,
+        layout=pool.layout,
+        replicas=pool.replicas,
+        utilization=record.utilization,
+        mean_batch=record.mean_batch,
+        prefill_tokens=record.prefill_tokens,
+        decode_tokens=record.decode_tokens,
+        kv_capacity_tokens=record.kv_capacity_tokens,
+        peak_kv_fraction=record.peak_kv_fraction,
+        peak_hbm_gb=(taken + kv_bytes) / 1e9,
+    )
+
+
+def _plan_metrics(
+    plan: DeploymentPlan,
+    site: Site,
+    pools: tuple[PoolReport, ...],
+    prices: Mapping[str, float] | None,
+) -> dict[str, float]:
+    metrics = {
+        "chips": float(plan.chips),
+        "power_kw": power_kw(plan, site.chips),
+        "hbm_gb_per_chip": max(pool.peak_hbm_gb for pool in pools),
+    }
+    price = usd_per_hour(plan, site.chips, prices)
+    return metrics if price is None else metrics | {"usd_per_hour": price}
+
+
+def _unit_costs(metrics: Mapping[str, float]) -> dict[str, float]:
+    rate = metrics.get("output_tokens_per_s", 0.0)
+    if rate <= 0:
+        return {}
+    costs = {"joules_per_output_token": metrics["power_kw"] * 1e3 / rate}
+    if "usd_per_hour" in metrics:
+        costs["usd_per_m_output_tokens"] = metrics["usd_per_hour"] / (rate * 3600) * 1e6
+    return costs
+
+
+def _ttft_parts_ms(result: SimulationResult) -> dict[str, float]:
+    """Means of the parts of TTFT over the finished requests; they sum to the mean TTFT."""
+    records = result.requests
+    if not records.finished.any():
+        return {}
+    parts = ("queue", "fetch", "prefill", "decode_wait", "transfer")
+    return {part: float(np.nanmean(getattr(records, f"{part}_s"))) * 1e3 for part in parts}

@@ -1,0 +1,70 @@
+"""Which resource a deployment is short of: the `why` behind its numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from objectives.cost import StepCosts
+from objectives.deployment import pool_costs
+from objectives.simulator import PoolRecord, SimulationResult
+from spaces.plan import DeploymentPlan, Pool
+from spaces.site import Site
+
+_FULL = 0.97
+
+
+def binding_resource(plan: DeploymentPlan, site: Site, result: SimulationResult) -> str:
+    """The resource that binds, in words: which pool, and what it spends its time or memory on.
+
+    The pool with the highest utilization counts. If its KV memory was full and requests waited or
+    were preempted, that is the answer; else the largest part of its average step: host, attention
+    over the context, routed experts with their exchange, or the other layers.
+    """
+    busiest = max(range(len(plan.pools)), key=lambda place: result.pools[place].utilization)
+    pool, record = plan.pools[busiest], result.pools[busiest]
+    if record.peak_kv_fraction >= _FULL and _waits(result):
+        return f"{pool.role} pool: KV capacity"
+    parts = step_parts(plan, pool, site, record, result)
+    largest = max(parts, key=lambda part: parts[part])
+    return f"{pool.role} pool: {largest}"
+
+
+def step_parts(
+    plan: DeploymentPlan, pool: Pool, site: Site, record: PoolRecord, result: SimulationResult
+) -> dict[str, float]:
+    """Seconds of the parts of an average step of a pool, at its mean batch and context."""
+    costs = pool_costs(plan, pool, site)
+    steps = max(1, record.steps)
+    tokens = (record.prefill_tokens + record.decode_tokens) / steps
+    decodes = record.decode_tokens / steps / pool.dp
+    records = result.requests
+    context = float((records.input_tokens + records.output_tokens / 2).mean())
+    return {
+        "host overhead": costs.host_s + costs.request_s * record.mean_batch,
+        "dense layers and their exchange": _read(costs, "token_s", tokens / pool.dp),
+        "routed experts and their exchange": _read(costs, "expert_s", tokens),
+        "attention over the context": _attention_s(
+            costs, decodes, context, record.prefill_tokens / steps / pool.dp
+        ),
+    }
+
+
+def _attention_s(costs: StepCosts, decodes: float, context: float, new: float) -> float:
+    window = min(context, costs.window_tokens)
+    decode_s = decodes * float(costs.decode_request_s.sum())
+    decode_s += decodes * context * float(costs.decode_token_s.sum())
+    decode_s += decodes * window * float(costs.decode_window_token_s.sum())
+    if decodes > 0:
+        decode_s += float(costs.decode_base_s.sum())
+    prefill_s = new * context / 2 * float(costs.pair_s.sum())
+    return decode_s + prefill_s + new * window * float(costs.window_pair_s.sum())
+
+
+def _read(costs: StepCosts, table: str, tokens: float) -> float:
+    return sum(float(np.interp(tokens, costs.grid, stage)) for stage in getattr(costs, table))
+
+
+def _waits(result: SimulationResult) -> bool:
+    records = result.requests
+    queue_s = records.queue_s[records.finished]
+    return bool(len(queue_s) and queue_s.max() > 0.0) or bool(records.preemptions.any())

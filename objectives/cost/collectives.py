@@ -1,0 +1,179 @@
+"""Seconds of exchanges between the chips of one replica."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from objectives.cost.chip_efficiency import AllToAllTable
+from objectives.cost.machine import SECONDS_PER_US, Machine
+from objectives.cost.operators import ACTIVATION_BYTES
+from objectives.cost.step_costs import Floats
+from spaces.model import MoeFfn
+from spaces.precision import Dtype
+
+_MIB = float(1 << 20)
+# Below this size a gather takes its latency alone.
+_LATENCY_BYTES = 65536.0
+_GATHER_SIZES = np.array([_LATENCY_BYTES, _MIB, 16 * _MIB, 512 * _MIB])
+
+
+def all_reduce_s(machine: Machine, message_bytes: Floats, ranks: int) -> Floats:
+    """Seconds of summing a message over `ranks` chips.
+
+    Inside a scale-up domain from measured kernels; across domains the sum within each is followed
+    by a ring over the network, in which a chip carries its share of the message.
+    """
+    domain = machine.chip.scaleup_size
+    if ranks <= domain:
+        return _all_reduce_within_s(machine, message_bytes, ranks)
+    within = _all_reduce_within_s(machine, message_bytes, domain)
+    nodes = math.ceil(ranks / domain)
+    carried = 2 * (nodes - 1) / nodes * message_bytes / domain
+    return within + _network_s(machine, carried, 2)
+
+
+def gather_scatter_s(machine: Machine, gathered_bytes: Floats, ranks: int) -> Floats:
+    """Seconds of an all-gather to `gathered_bytes` and the reduce-scatter that undoes it."""
+    domain = machine.chip.scaleup_size
+    inside = min(ranks, domain)
+    seconds = _gather_within_s(machine, "all_gather", gathered_bytes, inside)
+    seconds = seconds + _gather_within_s(machine, "reduce_scatter", gathered_bytes, inside)
+    if ranks > domain:
+        nodes = math.ceil(ranks / domain)
+        carried = 2 * (nodes - 1) / nodes * gathered_bytes / domain
+        seconds = seconds + _network_s(machine, carried, 2)
+    return seconds
+
+
+def all_to_all_s(
+    machine: Machine, moe: MoeFfn, hidden_size: int, dtype: Dtype, tokens: Floats, ep: int
+) -> Floats:
+    """Seconds of bringing `tokens` of each rank to their experts on `ep` ranks and back.
+
+    A dispatched element has one byte (two where experts are multiplied in bf16), a combined one
+    two. Inside a scale-up domain from measured kernels, the best for each size. Across domains the
+    network carries one copy to each remote expert (low latency), or one to each remote domain,
+    forwarded inside it (high throughput), whichever is faster.
+    """
+    width = 2.0 if machine.chip.compute_dtype(dtype) == "bf16" else 1.0
+    elements = moe.top_k * moe.expert_width(hidden_size) * tokens
+    inside = _all_to_all_within_s(machine, elements, width, ep)
+    domain = machine.chip.scaleup_size
+    if ep <= domain:
+        return inside
+    nodes = ep / domain
+    copies = moe.top_k * (1 - 1 / nodes)
+    once = nodes * (1 - (1 - 1 / nodes) ** moe.top_k) * (1 - 1 / nodes)
+    direct = _across_s(machine, elements * copies / moe.top_k, width)
+    forwarded = inside + _across_s(machine, elements * once / moe.top_k, width)
+    return np.asarray(np.minimum(np.maximum(inside, direct), forwarded))
+
+
+def send_s(machine: Machine, message_bytes: Floats, chips: int) -> Floats:
+    """Seconds of passing a message on to the next pipeline stage of a replica of `chips`."""
+    network = machine.overheads.network
+    inside = chips <= machine.chip.scaleup_size
+    line = machine.chip.scaleup_bytes_per_s if inside else machine.chip.scaleout_bytes_per_s
+    latency = network.send_latency_us * SECONDS_PER_US
+    return latency + message_bytes / (line * network.send_fraction)
+
+
+def _all_reduce_within_s(machine: Machine, message_bytes: Floats, ranks: int) -> Floats:
+    if ranks == 1:
+        return np.zeros_like(message_bytes)
+    table = machine.achieved.all_reduce
+    measured, growth = _nearest(table.ranks, ranks)
+    seconds = SECONDS_PER_US * np.maximum.accumulate(np.array(measured))
+    taken = _by_size(np.array(table.message_bytes, dtype=np.float64), seconds, message_bytes)
+    return _on_link(machine, taken, seconds[0], growth, table.link_gb_per_s)
+
+
+def _gather_within_s(
+    machine: Machine,
+    kind: Literal["all_gather", "reduce_scatter"],
+    gathered_bytes: Floats,
+    ranks: int,
+) -> Floats:
+    """The library's kernel, or an all-reduce of the whole where that is faster."""
+    if ranks == 1:
+        return np.zeros_like(gathered_bytes)
+    table = machine.achieved.gather_scatter
+    rows = table.all_gather if kind == "all_gather" else table.reduce_scatter
+    row, growth = _nearest(rows, ranks)
+    latency = row[0] * SECONDS_PER_US
+    bus = np.array(row[1:]) * 1e9
+    seconds = np.array([latency, *((ranks - 1) / ranks * _GATHER_SIZES[1:] / bus)])
+    seconds = np.maximum.accumulate(seconds)
+    taken = _by_size(_GATHER_SIZES, seconds, gathered_bytes)
+    own = _on_link(machine, taken, latency, growth, table.link_gb_per_s)
+    return np.minimum(own, _all_reduce_within_s(machine, gathered_bytes, ranks))
+
+
+def _all_to_all_within_s(machine: Machine, elements: Floats, width: float, ep: int) -> Floats:
+    table = machine.achieved.all_to_all
+    wide = [kernel for kernel in table.tables if kernel.ep >= ep]
+    reach = min((k.ep for k in wide), default=max(k.ep for k in table.tables))
+    fitting = [kernel for kernel in table.tables if kernel.ep == reach]
+    options = [_kernel_s(machine, kernel, elements, width) for kernel in fitting]
+    return np.asarray(np.min(options, axis=0))
+
+
+def _kernel_s(machine: Machine, kernel: AllToAllTable, elements: Floats, width: float) -> Floats:
+    """Measured seconds of dispatch and combine at the token counts that move as many bytes."""
+    table = machine.achieved.all_to_all
+    reference = table.top_k * table.hidden_size
+    counts = np.array(list(kernel.us), dtype=np.float64)
+    columns = np.array(list(kernel.us.values())).T * SECONDS_PER_US
+    seconds = np.zeros_like(elements)
+    for measured, bytes_ratio in zip(
+        np.maximum.accumulate(columns, axis=1),
+        (width / kernel.dispatch_bytes_per_element, 1.0),
+        strict=True,
+    ):
+        taken = _by_size(counts, measured, elements / reference * bytes_ratio)
+        seconds += _on_link(machine, taken, measured[0], 1.0, table.link_gb_per_s)
+    return seconds
+
+
+def _across_s(machine: Machine, elements: Floats, width: float) -> Floats:
+    network = machine.overheads.network
+    line = machine.chip.scaleout_bytes_per_s * network.all_to_all_fraction
+    latency = 2 * network.all_to_all_latency_us * SECONDS_PER_US
+    return latency + elements * (width + ACTIVATION_BYTES) / line
+
+
+def _network_s(machine: Machine, carried_bytes: Floats, phases: int) -> Floats:
+    network = machine.overheads.network
+    line = machine.chip.scaleout_bytes_per_s * network.collective_fraction
+    return phases * network.collective_latency_us * SECONDS_PER_US + carried_bytes / line
+
+
+def _on_link(
+    machine: Machine, seconds: Floats, latency_s: float, growth: float, measured_gb_per_s: float
+) -> Floats:
+    """Measured seconds with their latency grown, and the rest as fast as this chip's fabric is."""
+    slower = measured_gb_per_s * 1e9 / machine.chip.scaleup_bytes_per_s
+    return growth * latency_s + (seconds - latency_s) * slower
+
+
+Measured = TypeVar("Measured")
+
+
+def _nearest(rows: Mapping[int, Measured], ranks: int) -> tuple[Measured, float]:
+    """The smallest measured group that holds `ranks`; growth of latency beyond the largest.
+
+    Latencies of 2, 4 and 8 ranks grow about with the square root of their number.
+    """
+    wide = [size for size in rows if size >= ranks]
+    chosen = min(wide) if wide else max(rows)
+    return rows[chosen], math.sqrt(max(1.0, ranks / chosen))
+
+
+def _by_size(sizes: Floats, seconds: Floats, asked: Floats) -> Floats:
+    """Interpolation in logarithms; the first time below, in proportion to size above."""
+    logs = np.interp(np.log(np.maximum(asked, 1.0)), np.log(sizes), np.log(seconds))
+    return np.asarray(np.exp(logs) * np.maximum(1.0, asked / sizes[-1]))

@@ -1,0 +1,76 @@
+"""How much KV a request has, and how fast it moves between pools and to host memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from objectives.cost.machine import SECONDS_PER_US
+from objectives.cost.overheads import load_overheads
+from spaces.chip import ChipSpec
+from spaces.model import ModelSpec
+from spaces.plan import Pool, Precision
+
+_CHIPS_OF_A_NODE = 8  # a scale-up domain beyond one node is a rack that can hold several pools
+
+
+@dataclass(frozen=True, slots=True)
+class KvLink:
+    """A way KV takes: bytes per second shared by all transfers on it, and start-up seconds."""
+
+    bytes_per_s: float
+    latency_s: float
+
+    def seconds(self, moved_bytes: float) -> float:
+        """Seconds of one transfer that has the link to itself."""
+        return self.latency_s + moved_bytes / self.bytes_per_s
+
+
+def kv_bytes_per_request(model: ModelSpec, precision: Precision, tokens: int) -> float:
+    """Bytes of one copy of a request's cache, whole model: KV, full windows, recurrent state."""
+    windowed = min(tokens, model.window_tokens)
+    return (
+        tokens * model.kv_bytes_per_token(precision.kv)
+        + windowed * model.windowed_kv_bytes_per_token(precision.kv)
+        + model.state_bytes_per_request
+    )
+
+
+def pool_link(
+    sender: Pool, sender_chip: ChipSpec, receiver: Pool, receiver_chip: ChipSpec
+) -> KvLink:
+    """The link between a replica of one pool and a replica of another.
+
+    All chips of a replica move a share each, so the narrower side counts; transfers reach 0.75 of
+    the line. Pools of one chip kind that fit into one rack-scale domain together use its fabric,
+    all others their network cards.
+    """
+    ends = ((sender, sender_chip), (receiver, receiver_chip))
+    inside = share_scaleup_domain(sender, sender_chip, receiver, receiver_chip)
+    lines = [
+        pool.chips_per_replica
+        * (chip.scaleup_bytes_per_s if inside else chip.scaleout_bytes_per_s)
+        for pool, chip in ends
+    ]
+    transfer = load_overheads().kv_transfer
+    return KvLink(min(lines) * transfer.fraction, transfer.latency_us * SECONDS_PER_US)
+
+
+def share_scaleup_domain(
+    sender: Pool, sender_chip: ChipSpec, receiver: Pool, receiver_chip: ChipSpec
+) -> bool:
+    """Whether both pools fit together into one scale-up domain larger than a node."""
+    domain = sender_chip.scaleup_size
+    return (
+        sender_chip == receiver_chip
+        and domain > _CHIPS_OF_A_NODE
+        and sender.chips + receiver.chips <= domain
+    )
+
+
+def host_link(pool: Pool, chip: ChipSpec) -> KvLink:
+    """The links between a replica's chips and their host memory, taken together, one direction."""
+    link = load_overheads().host_link
+    coherent = chip.host_link_gb_per_s.value >= link.coherent_gb_per_s
+    fraction = link.c2c_fraction if coherent else link.pcie_fraction
+    line = pool.chips_per_replica * chip.host_link_bytes_per_s
+    return KvLink(line * fraction, link.latency_us * SECONDS_PER_US)

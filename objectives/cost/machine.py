@@ -1,0 +1,118 @@
+"""A chip under an engine: nominal peaks times achieved fractions, in SI units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from objectives.cost.chip_efficiency import (
+    ChipEfficiency,
+    DecodeAttentionRow,
+    ExpertsRow,
+    GemmRow,
+    MlaDecodeRow,
+    figure_of_engine,
+    load_efficiency,
+    row_of_engine,
+)
+from objectives.cost.overheads import EngineOverhead, Overheads, load_overheads
+from spaces.chip import ChipSpec
+from spaces.plan import EngineName
+from spaces.precision import Dtype, KvDtype
+
+SECONDS_PER_US = 1e-6
+# Where a table lacks a format, the next one that is stored and multiplied alike.
+_NEXT_GEMM: dict[Dtype, Dtype] = {"mxfp4": "nvfp4", "nvfp4": "fp8", "fp8": "bf16", "int4": "bf16"}
+_NEXT_EXPERTS: dict[Dtype, Dtype] = {
+    "nvfp4": "mxfp4",
+    "mxfp4": "int4",
+    "int4": "fp8",
+    "fp8": "bf16",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What an engine gets out of a chip."""
+
+    chip: ChipSpec
+    engine: EngineName
+    achieved: ChipEfficiency
+    overheads: Overheads
+
+    @property
+    def kernel_gap_s(self) -> float:
+        """Seconds between two kernels of a CUDA graph."""
+        return self.overheads.kernels.gap_us * SECONDS_PER_US * self._kernel_time
+
+    @property
+    def small_kernel_s(self) -> float:
+        """Seconds of a kernel too small to be bound by anything, gap included."""
+        own = self.overheads.kernels.small_us * SECONDS_PER_US * self._kernel_time
+        return own + self.kernel_gap_s
+
+    @property
+    def engine_overhead(self) -> EngineOverhead:
+        """Host overheads of the engine."""
+        return self.overheads.engines.by_engine[self.engine]
+
+    @property
+    def stream_bytes_per_s(self) -> float:
+        """Bandwidth of kernels that only move activations."""
+        return self.chip.hbm_bytes_per_s * self.achieved.gemm.formats["bf16"].stream
+
+    @property
+    def kv_bytes_per_s(self) -> float:
+        """Memory bandwidth for batches of contexts of different lengths."""
+        return self.chip.hbm_bytes_per_s * self.overheads.sustained.kv_read
+
+    @property
+    def recurrence_flops(self) -> float:
+        """FLOP/s of linear attention's chunked recurrence in prefill, clocks under load."""
+        return self.sustained_flops("bf16") * self.overheads.recurrence.compute
+
+    def launch_s(self, latency_us: float) -> float:
+        """Seconds a kernel takes beyond its roofline, gap included."""
+        return latency_us * SECONDS_PER_US * self._kernel_time + self.kernel_gap_s
+
+    def gemm(self, weights: Dtype) -> GemmRow:
+        """The measured row for products with weights of a format."""
+        formats = self.achieved.gemm.formats
+        chosen: Dtype = weights if self.chip.compute_dtype(weights) != "bf16" else "bf16"
+        while chosen not in formats:
+            chosen = _NEXT_GEMM[chosen]
+        return formats[chosen]
+
+    def experts(self, weights: Dtype) -> ExpertsRow:
+        """The measured row for grouped products with weights of a format."""
+        formats = self.achieved.experts.formats
+        chosen = weights
+        while chosen not in formats:
+            chosen = _NEXT_EXPERTS[chosen]
+        return formats[chosen]
+
+    def sustained_flops(self, weights: Dtype) -> float:
+        """FLOP/s of the format in which the chip multiplies `weights`, clocks under load."""
+        peak = self.chip.peak_flops(self.chip.compute_dtype(weights))
+        return peak * self.overheads.sustained.compute
+
+    def decode_attention(self, kv: KvDtype) -> DecodeAttentionRow:
+        """The engine's grouped-query decode kernel."""
+        return row_of_engine(self.achieved.decode_attention.kv[kv], self.engine)
+
+    def mla_decode(self, kv: KvDtype) -> MlaDecodeRow:
+        """The engine's latent decode kernel."""
+        return row_of_engine(self.achieved.mla_decode.kv[kv], self.engine)
+
+    def prefill_attention_flops(self, kv: KvDtype) -> float:
+        """FLOP/s of causal attention in prefill, clocks under load."""
+        fraction = figure_of_engine(self.achieved.prefill_attention.kv[kv], self.engine)
+        return self.sustained_flops("bf16") * fraction
+
+    @property
+    def _kernel_time(self) -> float:
+        return self.achieved.kernel_time.factor if self.achieved.kernel_time else 1.0
+
+
+def machine_of(chip: ChipSpec, engine: EngineName) -> Machine:
+    """The chip with its table, under an engine; `InputError` where the table is unknown."""
+    return Machine(chip, engine, load_efficiency(chip.efficiency), load_overheads())

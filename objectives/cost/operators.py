@@ -1,0 +1,70 @@
+"""Seconds of one operator on one chip: the larger of its two bounds, plus a fixed latency."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from objectives.cost.experts import distinct_experts_of_slowest_rank, rows_of_slowest_rank
+from objectives.cost.machine import Machine
+from objectives.cost.step_costs import Floats
+from spaces.model import MoeFfn
+from spaces.plan import Pool
+from spaces.precision import BYTES_PER_WEIGHT, Dtype
+
+ACTIVATION_BYTES = 2.0
+
+
+def gemm_s(machine: Machine, tokens: Floats, rows: float, columns: float, dtype: Dtype) -> Floats:
+    """Seconds of multiplying `tokens` vectors by a matrix of `rows` x `columns` weights.
+
+    max(2 t n k / (peak x fraction(t)), (weights + inputs + outputs) / (bandwidth x fraction(t)))
+    + latency.
+    """
+    row = machine.gemm(dtype)
+    flops = 2.0 * tokens * rows * columns
+    moved = rows * columns * BYTES_PER_WEIGHT[dtype] + tokens * (
+        columns * input_bytes(machine, dtype) + rows * ACTIVATION_BYTES
+    )
+    return np.maximum(
+        flops / (machine.sustained_flops(dtype) * row.compute_fraction(tokens)),
+        moved / (machine.chip.hbm_bytes_per_s * row.memory_fraction(tokens)),
+    ) + machine.launch_s(row.latency_us)
+
+
+def routed_experts_s(
+    machine: Machine, moe: MoeFfn, hidden_size: int, pool: Pool, dtype: Dtype, tokens: Floats
+) -> Floats:
+    """Seconds of one layer's routed experts on the slowest chip, for `tokens` of all ranks.
+
+    Weights are read once for each distinct expert. Rows fill tiles, of which an expert's last is
+    half empty, and narrow slices of an expert multiply less efficiently. Memory is bound by the
+    rank with most distinct experts, compute by the rank with most rows.
+    """
+    grouped = machine.overheads.grouped
+    row = machine.experts(dtype)
+    share = pool.tp * pool.dp / pool.ep
+    distinct = distinct_experts_of_slowest_rank(moe, tokens, pool.ep)
+    rows = rows_of_slowest_rank(moe, tokens, pool.ep)
+    weights = moe.parameters_per_expert(hidden_size) / share
+    width = moe.expert_width(hidden_size)
+    inner = moe.expert_intermediate_size / share
+    per_row = width * (input_bytes(machine, dtype) + ACTIVATION_BYTES) + 4 * inner
+    moved = distinct * weights * BYTES_PER_WEIGHT[dtype] + rows * per_row
+    flops = 2.0 * weights * (rows + distinct * grouped.tile_rows / 2)
+    narrowness = 1.0 + grouped.half_width / inner
+    return np.maximum(
+        flops * narrowness / (machine.sustained_flops(dtype) * row.compute),
+        moved / (machine.chip.hbm_bytes_per_s * row.memory),
+    ) + machine.launch_s(row.latency_us)
+
+
+def small_kernels_s(
+    machine: Machine, tokens: Floats, kernels: int, bytes_per_token: float
+) -> Floats:
+    """Seconds of element-wise kernels: their launches, and the activations they move."""
+    return kernels * machine.small_kernel_s + tokens * bytes_per_token / machine.stream_bytes_per_s
+
+
+def input_bytes(machine: Machine, weights: Dtype) -> float:
+    """Bytes of an activation element in the format in which `weights` are multiplied."""
+    return {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5}[machine.chip.compute_dtype(weights)]

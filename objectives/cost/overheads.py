@@ -1,0 +1,99 @@
+"""What a step costs beside its rooflines, read from `overheads.yaml`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from objectives.cost.chip_efficiency import Block, Fraction
+from spaces.documents import Document, read_yaml, validated
+from spaces.plan import EngineName
+
+FILE = Path(__file__).parent / "overheads.yaml"
+
+
+class Kernels(Block):
+    """Fixed time of a small kernel, and of the gap between kernels of a CUDA graph."""
+
+    small_us: float
+    gap_us: float
+
+
+class Grouped(Block):
+    """Rows of a tile of grouped products, and the width of an expert slice at half efficiency."""
+
+    tile_rows: int
+    half_width: float
+
+
+class Sustained(Block):
+    """Shares of a kernel benchmark's FLOP/s, and of its rate of reading KV, left in service."""
+
+    compute: Fraction
+    kv_read: Fraction
+
+
+class Recurrence(Block):
+    """Share of the bf16 peak that linear attention's chunked recurrence reaches in prefill."""
+
+    compute: Fraction
+
+
+class EngineOverhead(Document):
+    """Host time of a step and of each request in it; loss of a layer outside the full graph."""
+
+    step_us: float
+    request_us: float
+    eager_layer_us: float
+
+
+class Engines(Block):
+    """Overheads by engine."""
+
+    by_engine: dict[EngineName, EngineOverhead]
+
+
+class Network(Block):
+    """Shares of the network line reached, and start-up times."""
+
+    collective_fraction: Fraction
+    collective_latency_us: float
+    all_to_all_fraction: Fraction
+    all_to_all_latency_us: float
+    send_fraction: Fraction
+    send_latency_us: float
+
+
+class KvTransfer(Block):
+    """Share of the line that KV transfers between engines reach, and their start-up time."""
+
+    fraction: Fraction
+    latency_us: float
+
+
+class HostLink(Block):
+    """Shares of the link to host memory reached; links faster than a bound are not PCIe."""
+
+    pcie_fraction: Fraction
+    c2c_fraction: Fraction
+    coherent_gb_per_s: float
+    latency_us: float
+
+
+class Overheads(Document):
+    """Everything a step costs beside its rooflines."""
+
+    kernels: Kernels
+    grouped: Grouped
+    sustained: Sustained
+    recurrence: Recurrence
+    engines: Engines
+    network: Network
+    kv_transfer: KvTransfer
+    host_link: HostLink
+
+
+@lru_cache(maxsize=1)
+def load_overheads() -> Overheads:
+    """The figures of `overheads.yaml`."""
+    return validated(Overheads, read_yaml(FILE), str(FILE))

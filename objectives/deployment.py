@@ -1,0 +1,80 @@
+"""A plan in the simulator's numbers: costs, memory and links of each of its pools."""
+
+from __future__ import annotations
+
+from objectives.cost import KvLink, StepCosts, host_link, replica_link, step_costs
+from objectives.simulator import KvOnLink, PoolSetup, Scenario
+from spaces.memory import hbm_ledger, host_kv_tokens
+from spaces.plan import DeploymentPlan, Pool
+from spaces.sharding import kv_bytes_per_token_per_chip
+from spaces.site import Site
+
+
+def scenario_of(plan: DeploymentPlan, site: Site) -> Scenario:
+    """What the simulator needs to know of a feasible plan."""
+    return Scenario(
+        pools=tuple(_setup(plan, pool, site) for pool in plan.pools),
+        block_tokens=plan.block_size,
+        prefix_caching=plan.prefix_caching,
+        router=plan.router,
+        kv_on_link=_kv_on_link(plan, site),
+    )
+
+
+def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
+    """The step costs of a replica of `pool`."""
+    return step_costs(
+        site.model, site.chips[pool.chip], _replica(pool), plan.precision, plan.engine
+    )
+
+
+def _replica(pool: Pool) -> Pool:
+    """One replica alone, so that pools that differ in their number share cached costs."""
+    return pool.model_copy(update={"replicas": 1})
+
+
+def _setup(plan: DeploymentPlan, pool: Pool, site: Site) -> PoolSetup:
+    chip = site.chips[pool.chip]
+    ledger = hbm_ledger(site.model, chip, pool, plan)
+    return PoolSetup(
+        role=pool.role,
+        replicas=pool.replicas,
+        ranks=pool.dp,
+        seats=pool.max_num_seqs,
+        step_tokens=pool.max_num_batched_tokens,
+        alternating=site.engines[plan.engine].scheduling == "alternating",
+        kv_blocks=ledger.kv_blocks(plan.block_size),
+        request_blocks=ledger.request_blocks(plan.block_size),
+        costs=pool_costs(plan, pool, site),
+        host_tokens=host_kv_tokens(site.model, pool, plan),
+        host_s_per_token=_host_s_per_token(plan, pool, site),
+        link_bytes_per_s=_link(plan, pool, site).bytes_per_s,
+    )
+
+
+def _host_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
+    """Seconds to bring a token's KV into every chip of a rank, each over its own host link."""
+    link = host_link(pool, site.chips[pool.chip])
+    one_chip = link.bytes_per_s / pool.chips_per_replica
+    held = sum(
+        kv_bytes_per_token_per_chip(site.model, pool, plan.precision.kv, windowed=windowed)
+        for windowed in (False, True)
+    )
+    return held / one_chip
+
+
+def _link(plan: DeploymentPlan, pool: Pool, site: Site) -> KvLink:
+    """What a replica of the pool sends or receives when KV moves between the pools."""
+    others = [other for other in plan.pools if other is not pool] or [pool]
+    return replica_link(pool, site.chips[pool.chip], others[0], site.chips[others[0].chip])
+
+
+def _kv_on_link(plan: DeploymentPlan, site: Site) -> KvOnLink:
+    model, kv = site.model, plan.precision.kv
+    return KvOnLink(
+        token_bytes=model.kv_bytes_per_token(kv),
+        window_token_bytes=model.windowed_kv_bytes_per_token(kv),
+        window_tokens=model.window_tokens,
+        request_bytes=float(model.state_bytes_per_request),
+        latency_s=max(_link(plan, pool, site).latency_s for pool in plan.pools),
+    )

@@ -1,0 +1,265 @@
+"""What goes into the next step of a replica: the scheduler of the engine.
+
+Mixed engines (vLLM, TensorRT-LLM): first one token of every decoding request, then chunks of
+prompts under way, then new requests in order of arrival, until a rank's token budget is used up.
+Alternating engines (SGLang): prompts alone as long as there are any, else a decode step.
+A new request is admitted only when the blocks of its whole prompt are available, so that a prompt
+never stalls half-way; decoding requests may still run out, and then the latest admitted one is
+preempted and computed again later.
+"""
+
+from __future__ import annotations
+
+from objectives.simulator.cache import (
+    available_blocks,
+    blocks_for,
+    matched_blocks,
+    pin_prefix,
+    release,
+    take_blocks,
+)
+from objectives.simulator.events import push
+from objectives.simulator.jit import compiled
+from objectives.simulator.state import (
+    DECODING,
+    FETCH_END,
+    HANDED_OFF,
+    NONE,
+    PREFILLING,
+    RECEIVING,
+    WAITING,
+    State,
+)
+from objectives.simulator.transfers import start_transfer
+
+
+@compiled
+def fill_batch(state: State, replica_id: int, flight: int) -> int:
+    """Choose the tokens of the replica's next micro-batch, named `flight`.
+
+    Marks each chosen request with the flight and its `step_tokens`, takes the blocks they need,
+    and admits new requests. Returns the requests chosen, over all ranks.
+    """
+    replica = state.replicas[replica_id]
+    pool = state.pools[replica.pool]
+    chosen = 0
+    if pool.alternating == 0:
+        for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
+            decodes = _choose_decodes(state, rank_id, flight)
+            chunks = _choose_prompts(state, rank_id, flight, pool.step_tokens - decodes)
+            chosen += decodes + chunks
+        return chosen
+    for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
+        chosen += _choose_prompts(state, rank_id, flight, pool.step_tokens)
+    if chosen == 0:
+        for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
+            chosen += _choose_decodes(state, rank_id, flight)
+    return chosen
+
+
+@compiled
+def may_admit(state: State, rank_id: int) -> bool:
+    """Whether the first waiting request of a rank would be admitted now."""
+    rank = state.ranks[rank_id]
+    if rank.waiting == 0 or rank.running >= state.pools[rank.pool].seats:
+        return False
+    request_id = rank.queue_head
+    found, in_host, idle = matched_blocks(state, rank_id, request_id)
+    needed = _admission_blocks(state, rank_id, request_id, found, in_host)
+    pinned = idle * state.pools[rank.pool].blocks_per_slot
+    return bool(needed + pinned <= available_blocks(state, rank_id))
+
+
+@compiled
+def enqueue(state: State, rank_id: int, request_id: int) -> None:
+    """Put a request at the end of a rank's waiting queue."""
+    rank = state.ranks[rank_id]
+    request = state.requests[request_id]
+    request.rank = rank_id
+    request.next = NONE
+    if rank.waiting == 0:
+        rank.queue_head = request_id
+    else:
+        state.requests[rank.queue_tail].next = request_id
+    rank.queue_tail = request_id
+    rank.waiting += 1
+
+
+@compiled
+def _choose_decodes(state: State, rank_id: int, flight: int) -> int:
+    """One token of each decoding request at hand, at most an even share of a full pipeline."""
+    now_s = state.clock[0].now_s
+    rank = state.ranks[rank_id]
+    pool = state.pools[rank.pool]
+    share = min(pool.step_tokens, (rank.running + pool.stages - 1) // pool.stages)
+    chosen, place = 0, 0
+    while place < rank.running and chosen < share:
+        request_id = state.seats[rank.seats_start + place]
+        request = state.requests[request_id]
+        at_hand = request.phase == DECODING and request.flight == NONE
+        if at_hand and request.usable_s <= now_s:
+            if not _make_room(state, rank_id, request_id):
+                continue  # it preempted itself, and the next one moved to its place
+            request.flight = flight
+            request.step_tokens = 1
+            chosen += 1
+        place += 1
+    return chosen
+
+
+@compiled
+def _make_room(state: State, rank_id: int, request_id: int) -> bool:
+    """Take the blocks for one more token, preempting others; False if it had to preempt itself."""
+    clock = state.clock[0]
+    request = state.requests[request_id]
+    fixed = state.pools[state.ranks[rank_id].pool].fixed_blocks
+    tokens = request.computed + 1 - request.shared_blocks * clock.slot_tokens
+    growth = blocks_for(tokens, clock.block_tokens) + fixed - request.private_blocks
+    if growth <= 0:
+        return True
+    while growth > available_blocks(state, rank_id):
+        victim = _latest_at_hand(state, rank_id)
+        _preempt(state, rank_id, victim)
+        if victim == request_id:
+            return False
+    take_blocks(state, rank_id, growth)
+    request.private_blocks += growth
+    return True
+
+
+@compiled
+def _latest_at_hand(state: State, rank_id: int) -> int:
+    rank = state.ranks[rank_id]
+    for back in range(rank.running):
+        request_id = state.seats[rank.seats_start + rank.running - 1 - back]
+        request = state.requests[request_id]
+        if request.flight == NONE and request.usable_s <= state.clock[0].now_s:
+            return int(request_id)
+    return NONE
+
+
+@compiled
+def _preempt(state: State, rank_id: int, request_id: int) -> None:
+    """Take a request off its seat and its blocks; it waits first in line to be computed again."""
+    rank = state.ranks[rank_id]
+    request = state.requests[request_id]
+    release(state, rank_id, request_id, request.shared_blocks, request.private_blocks)
+    request.shared_blocks = 0
+    request.private_blocks = 0
+    request.computed = 0
+    request.target = request.input + request.generated
+    request.preemptions += 1
+    request.phase = WAITING
+    _leave_seat(state, rank_id, request_id)
+    request.next = rank.queue_head if rank.waiting > 0 else NONE
+    if rank.waiting == 0:
+        rank.queue_tail = request_id
+    rank.queue_head = request_id
+    rank.waiting += 1
+
+
+@compiled
+def _leave_seat(state: State, rank_id: int, request_id: int) -> None:
+    rank = state.ranks[rank_id]
+    first = rank.seats_start
+    place = first
+    while state.seats[place] != request_id:
+        place += 1
+    rank.running -= 1
+    for later in range(place, first + rank.running):
+        state.seats[later] = state.seats[later + 1]
+
+
+@compiled
+def _choose_prompts(state: State, rank_id: int, flight: int, budget: int) -> int:
+    """Chunks of prompts under way, then of newly admitted ones, up to `budget` tokens."""
+    clock = state.clock[0]
+    rank = state.ranks[rank_id]
+    chosen, place = 0, 0
+    while budget > 0:
+        if place == rank.running and not (
+            may_admit(state, rank_id) and _admit(state, rank_id) >= 0
+        ):
+            break
+        request = state.requests[state.seats[rank.seats_start + place]]
+        place += 1
+        at_hand = request.phase == PREFILLING and request.flight == NONE
+        if at_hand and request.usable_s <= clock.now_s:
+            request.flight = flight
+            request.step_tokens = min(budget, request.target - request.computed)
+            budget -= request.step_tokens
+            chosen += 1
+    return chosen
+
+
+@compiled
+def _admission_blocks(
+    state: State, rank_id: int, request_id: int, found: int, in_host: int
+) -> int:
+    """Blocks a waiting request needs: its prompt beyond the cached part, and fetched blocks."""
+    pool = state.pools[state.ranks[rank_id].pool]
+    clock = state.clock[0]
+    tokens = state.requests[request_id].target - found * clock.slot_tokens
+    private = blocks_for(tokens, clock.block_tokens) + pool.fixed_blocks
+    return int(private + in_host * pool.blocks_per_slot)
+
+
+@compiled
+def _admit(state: State, rank_id: int) -> int:
+    """Give the first waiting request a seat and its blocks; returns the request."""
+    rank = state.ranks[rank_id]
+    now_s = state.clock[0].now_s
+    request_id = rank.queue_head
+    request = state.requests[request_id]
+    rank.queue_head = request.next
+    rank.waiting -= 1
+    state.seats[rank.seats_start + rank.running] = request_id
+    rank.running += 1
+    if request.phase == HANDED_OFF:
+        _receive(state, rank_id, request_id)
+        return int(request_id)
+    found, in_host, _ = matched_blocks(state, rank_id, request_id)
+    private = _admission_blocks(state, rank_id, request_id, found, 0)
+    pin_prefix(state, rank_id, request_id, found)
+    take_blocks(state, rank_id, private)
+    request.private_blocks = private
+    # A prompt found whole still needs its last token computed, to have a next one.
+    request.computed = min(found * state.clock[0].slot_tokens, request.target - 1)
+    request.phase = PREFILLING
+    _fetch(state, rank_id, request_id, in_host)
+    if request.admitted_s < 0:
+        request.admitted_s = now_s
+        request.fetched_s = request.usable_s
+        from_host = min(in_host * state.clock[0].slot_tokens, request.computed)
+        request.host_hit = from_host
+        request.hbm_hit = request.computed - from_host
+    return int(request_id)
+
+
+@compiled
+def _fetch(state: State, rank_id: int, request_id: int, slots: int) -> None:
+    """Bring prefix blocks in from host memory, behind what the rank's host link already does."""
+    rank = state.ranks[rank_id]
+    now_s = state.clock[0].now_s
+    request = state.requests[request_id]
+    request.usable_s = now_s
+    if slots > 0:
+        start_s = max(now_s, rank.host_link_free_s)
+        request.usable_s = start_s + slots * state.pools[rank.pool].host_s_per_slot
+        rank.host_link_free_s = request.usable_s
+        push(state, request.usable_s, FETCH_END, rank.replica, request_id)
+
+
+@compiled
+def _receive(state: State, rank_id: int, request_id: int) -> None:
+    """Reserve the blocks of a request prefilled elsewhere and begin to move its KV here."""
+    clock = state.clock[0]
+    request = state.requests[request_id]
+    fixed = state.pools[state.ranks[rank_id].pool].fixed_blocks
+    private = blocks_for(request.target, clock.block_tokens) + fixed
+    take_blocks(state, rank_id, private)
+    request.private_blocks = private
+    request.phase = RECEIVING
+    request.usable_s = float("inf")
+    request.decode_admitted_s = clock.now_s
+    start_transfer(state, request_id)

@@ -1,0 +1,47 @@
+"""How the simulator's functions are compiled, and where the machine code is kept between runs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numba
+from numba import njit
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def _cache_folder() -> Path:
+    """A folder named after the sources, so that no change can meet stale machine code.
+
+    Numba looks only at the file of the outermost function when it judges its cache, and the
+    package folder may not be writable; both are settled by a folder of our own per source digest.
+    """
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    folder = home / "servefront" / f"simulator-{digest}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = Path(tempfile.gettempdir()) / f"servefront-{os.getuid()}-{digest}"
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+if not os.environ.get("NUMBA_CACHE_DIR"):
+    numba.config.CACHE_DIR = str(_cache_folder())
+
+
+def compiled(function: Function) -> Function:
+    """`function` compiled at first use, without the interpreter lock, and kept on disk.
+
+    No fast-math: the compiled function gives the same bits as the interpreted one. Set
+    NUMBA_DISABLE_JIT=1 to run the Python source itself.
+    """
+    machine: Function = njit(cache=True, nogil=True, error_model="numpy")(function)
+    return machine

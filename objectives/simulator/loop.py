@@ -1,0 +1,348 @@
+"""The event loop: what happens, in order of time, until every request is finished or rejected."""
+
+from __future__ import annotations
+
+from objectives.simulator.batching import enqueue, fill_batch, may_admit
+from objectives.simulator.cache import blocks_for, release, share_prompt
+from objectives.simulator.events import drop_first, push
+from objectives.simulator.jit import compiled
+from objectives.simulator.routing import route, route_decode
+from objectives.simulator.state import (
+    ARRIVAL,
+    DECODING,
+    FETCH_END,
+    FINISHED,
+    HANDED_OFF,
+    KV_ARRIVED,
+    NONE,
+    PREFILLING,
+    REJECTED,
+    STAGE_FREE,
+    STEP_END,
+    TRANSFER_END,
+    WAITING,
+    WAKE,
+    State,
+)
+from objectives.simulator.steps import (
+    advance_decodes,
+    count_gaps,
+    leap_limit,
+    leap_seconds,
+    stage_seconds,
+)
+from objectives.simulator.transfers import end_transfer
+
+
+@compiled
+def run(state: State) -> None:
+    """Simulate until nothing is left to happen; the answers are in `state`."""
+    clock = state.clock[0]
+    if clock.closed_loop > 0:
+        for _ in range(min(clock.closed_loop, len(state.requests))):
+            _arrive_next(state)
+    while True:
+        if _arrival_is_next(state):
+            clock.now_s = state.requests[clock.next_arrival].arrival_s
+            _arrive_next(state)
+        elif clock.events > 0:
+            event = state.events[0]
+            priority, subject, detail = event.priority, event.subject, event.detail
+            clock.now_s = event.time_s
+            drop_first(state)
+            _happen(state, priority, subject, detail)
+        else:
+            break
+
+
+@compiled
+def _arrival_is_next(state: State) -> bool:
+    clock = state.clock[0]
+    if clock.closed_loop > 0 or clock.next_arrival >= len(state.requests):
+        return False
+    if clock.events == 0:
+        return True
+    arrival_s = state.requests[clock.next_arrival].arrival_s
+    event = state.events[0]
+    return bool(
+        arrival_s < event.time_s or (arrival_s == event.time_s and event.priority > ARRIVAL)
+    )
+
+
+@compiled
+def _happen(state: State, kind: int, subject: int, detail: int) -> None:
+    if kind == STEP_END:
+        if state.pools[state.replicas[subject].pool].stages > 1:
+            _end_step(state, subject, detail, 1)
+        elif detail == state.replicas[subject].version:
+            _end_step(state, subject, 0, state.replicas[subject].leap_steps)
+    elif kind == TRANSFER_END:
+        if detail == state.clock[0].transfer_version:
+            _release_source(state, end_transfer(state))
+    elif kind == KV_ARRIVED:
+        _start_decoding(state, subject)
+    elif kind == FETCH_END:
+        _interrupt(state, subject)
+    elif kind == STAGE_FREE:
+        _wake(state, subject)
+    else:
+        state.replicas[subject].wake_pending = 0
+        _schedule(state, subject)
+
+
+@compiled
+def _arrive_next(state: State) -> None:
+    """The next request arrives now: it is routed to a rank and waits there, or is rejected."""
+    clock = state.clock[0]
+    while clock.next_arrival < len(state.requests):
+        request_id = clock.next_arrival
+        clock.next_arrival += 1
+        request = state.requests[request_id]
+        request.arrival_s = clock.now_s
+        if _can_ever_fit(state, request_id):
+            rank_id = route(state, 0, request_id)
+            request.phase = WAITING
+            request.target = request.input
+            state.ranks[rank_id].outstanding += 1
+            _join(state, rank_id, request_id)
+            return
+        request.phase = REJECTED
+        if clock.closed_loop == 0:
+            return  # in a closed loop the client goes on to its next request at once
+
+
+@compiled
+def _can_ever_fit(state: State, request_id: int) -> bool:
+    request = state.requests[request_id]
+    for pool_id in range(len(state.pools)):
+        pool = state.pools[pool_id]
+        tokens = request.input if pool.hands_off == 1 else request.input + request.output
+        blocks = blocks_for(tokens, state.clock[0].block_tokens) + pool.fixed_blocks
+        if blocks > pool.capacity_blocks:
+            return False
+    return True
+
+
+@compiled
+def _join(state: State, rank_id: int, request_id: int) -> None:
+    """Queue a request on a rank; a leap that could let it in is cut short."""
+    alone = state.ranks[rank_id].waiting == 0
+    enqueue(state, rank_id, request_id)
+    if alone and may_admit(state, rank_id):
+        _interrupt(state, state.ranks[rank_id].replica)
+
+
+@compiled
+def _interrupt(state: State, replica_id: int) -> None:
+    """Something new is at hand for a replica: end its leap after the present step, or wake it."""
+    replica = state.replicas[replica_id]
+    if replica.flights == 0 or state.pools[replica.pool].stages > 1:
+        _wake(state, replica_id)
+        return
+    if replica.leap_steps <= 1:
+        return
+    elapsed_s = state.clock[0].now_s - replica.leap_start_s
+    low, high = 0, replica.leap_steps
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if leap_seconds(replica.leap_first_s, replica.leap_slope_s, middle) >= elapsed_s:
+            high = middle
+        else:
+            low = middle
+    if high < replica.leap_steps:
+        replica.leap_steps = high
+        _plan_step_end(state, replica_id)
+
+
+@compiled
+def _wake(state: State, replica_id: int) -> None:
+    replica = state.replicas[replica_id]
+    if replica.wake_pending == 0:
+        replica.wake_pending = 1
+        push(state, state.clock[0].now_s, WAKE, replica_id, 0)
+
+
+@compiled
+def _schedule(state: State, replica_id: int) -> None:
+    """Start the replica's next micro-batch, if it is free and there is work."""
+    replica = state.replicas[replica_id]
+    pool = state.pools[replica.pool]
+    now_s = state.clock[0].now_s
+    if replica.flights == pool.stages or state.stage_free_s[replica_id, 0] > now_s:
+        return
+    flight = replica.next_flight if pool.stages > 1 else 0
+    if fill_batch(state, replica_id, flight) == 0:
+        return
+    replica.next_flight += 1
+    if replica.flights == 0:
+        replica.busy_since_s = now_s
+    replica.flights += 1
+    if pool.stages == 1:
+        _start_step(state, replica_id)
+    else:
+        _enter_pipeline(state, replica_id, flight)
+
+
+@compiled
+def _start_step(state: State, replica_id: int) -> None:
+    replica = state.replicas[replica_id]
+    first_s, slope_s = stage_seconds(state, replica_id, 0, 0)
+    replica.leap_start_s = state.clock[0].now_s
+    replica.leap_first_s = first_s
+    replica.leap_slope_s = slope_s
+    steps = 1
+    if _may_leap(state, replica_id):
+        steps = leap_limit(state, replica_id, 0)
+    replica.leap_steps = steps
+    _plan_step_end(state, replica_id)
+
+
+@compiled
+def _may_leap(state: State, replica_id: int) -> bool:
+    """Whether the micro-batch just chosen may be repeated: nothing at hand was left out of it.
+
+    That is, every seated request at hand decodes in it, and no waiting one could be admitted (an
+    alternating engine may have made room only after it looked at its queue).
+    """
+    replica = state.replicas[replica_id]
+    for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
+        rank = state.ranks[rank_id]
+        for place in range(rank.seats_start, rank.seats_start + rank.running):
+            request = state.requests[state.seats[place]]
+            if request.phase == PREFILLING and request.usable_s <= state.clock[0].now_s:
+                return False
+            if request.phase == DECODING and request.flight == NONE:
+                return False
+        if may_admit(state, rank_id):
+            return False
+    return True
+
+
+@compiled
+def _plan_step_end(state: State, replica_id: int) -> None:
+    replica = state.replicas[replica_id]
+    replica.version += 1
+    seconds = leap_seconds(replica.leap_first_s, replica.leap_slope_s, replica.leap_steps)
+    push(state, replica.leap_start_s + seconds, STEP_END, replica_id, replica.version)
+
+
+@compiled
+def _enter_pipeline(state: State, replica_id: int, flight: int) -> None:
+    """Send a micro-batch through the stages; each serves one micro-batch at a time, in order."""
+    replica = state.replicas[replica_id]
+    time_s = state.clock[0].now_s
+    for stage in range(state.pools[replica.pool].stages):
+        seconds, _ = stage_seconds(state, replica_id, flight, stage)
+        time_s = max(time_s, state.stage_free_s[replica_id, stage]) + seconds
+        state.stage_free_s[replica_id, stage] = time_s
+    push(state, state.stage_free_s[replica_id, 0], STAGE_FREE, replica_id, 0)
+    push(state, time_s, STEP_END, replica_id, flight)
+
+
+@compiled
+def _end_step(state: State, replica_id: int, flight: int, steps: int) -> None:
+    replica = state.replicas[replica_id]
+    pool = state.pools[replica.pool]
+    replica.steps += steps
+    finished = 0
+    advance_decodes(state, replica_id, flight, steps)
+    for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
+        finished += _settle_rank(state, rank_id, flight)
+    replica.leap_steps = 0
+    replica.flights -= 1
+    if replica.flights == 0:
+        replica.busy_s += state.clock[0].now_s - replica.busy_since_s
+    if state.clock[0].closed_loop > 0:
+        for _ in range(finished):
+            _arrive_next(state)
+    _wake(state, replica_id)
+
+
+@compiled
+def _settle_rank(state: State, rank_id: int, flight: int) -> int:
+    """End the chunks of a micro-batch and let go of requests that leave; returns the finished."""
+    rank = state.ranks[rank_id]
+    kept, finished = rank.seats_start, 0
+    for place in range(rank.seats_start, rank.seats_start + rank.running):
+        request_id = state.seats[place]
+        request = state.requests[request_id]
+        if request.flight == flight:
+            _end_chunk(state, rank_id, request_id)
+        if request.phase == DECODING and request.generated >= request.output:
+            _finish(state, rank_id, request_id)
+            finished += 1
+        elif request.phase != HANDED_OFF:
+            state.seats[kept] = request_id
+            kept += 1
+    rank.running = kept - rank.seats_start
+    return finished
+
+
+@compiled
+def _end_chunk(state: State, rank_id: int, request_id: int) -> None:
+    """Add a chunk to the KV; the end of the prompt gives the next token."""
+    request = state.requests[request_id]
+    now_s = state.clock[0].now_s
+    request.flight = NONE
+    request.computed += request.step_tokens
+    replica = state.replicas[state.ranks[rank_id].replica]
+    replica.prefill_tokens += request.step_tokens
+    replica.request_steps += 1
+    if request.computed < request.target:
+        return
+    share_prompt(state, rank_id, request_id)
+    request.generated += 1
+    request.phase = DECODING
+    if request.prefilled_s < 0:
+        request.prefilled_s = now_s
+    if state.pools[state.ranks[rank_id].pool].hands_off == 1 and request.output > 1:
+        _hand_off(state, rank_id, request_id)
+    elif request.first_token_s < 0:
+        request.first_token_s = now_s
+    else:  # computed again after a preemption
+        count_gaps(state, now_s - request.last_token_s, 0.0, 1, 1)
+    request.last_token_s = now_s
+
+
+@compiled
+def _hand_off(state: State, rank_id: int, request_id: int) -> None:
+    """Pass a prefilled request to the decode pool; its KV stays here until it has been moved."""
+    request = state.requests[request_id]
+    request.phase = HANDED_OFF
+    request.source_rank = rank_id
+    request.source_shared = request.shared_blocks
+    request.source_private = request.private_blocks
+    request.shared_blocks = 0
+    request.private_blocks = 0
+    target = route_decode(state, 1)
+    state.ranks[target].outstanding += 1
+    _join(state, target, request_id)
+
+
+@compiled
+def _release_source(state: State, request_id: int) -> None:
+    request = state.requests[request_id]
+    rank_id = request.source_rank
+    release(state, rank_id, request_id, request.source_shared, request.source_private)
+    state.ranks[rank_id].outstanding -= 1
+    _interrupt(state, state.ranks[rank_id].replica)
+
+
+@compiled
+def _start_decoding(state: State, request_id: int) -> None:
+    request = state.requests[request_id]
+    now_s = state.clock[0].now_s
+    request.phase = DECODING
+    request.usable_s = now_s
+    request.first_token_s = now_s
+    request.last_token_s = now_s
+    _interrupt(state, state.ranks[request.rank].replica)
+
+
+@compiled
+def _finish(state: State, rank_id: int, request_id: int) -> None:
+    request = state.requests[request_id]
+    release(state, rank_id, request_id, request.shared_blocks, request.private_blocks)
+    request.phase = FINISHED
+    request.finished_s = state.clock[0].now_s
+    state.ranks[rank_id].outstanding -= 1

@@ -1,0 +1,92 @@
+"""What a simulation hands out: one row per request, one summary per pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from spaces.plan import Role
+
+Seconds = npt.NDArray[np.float64]
+Tokens = npt.NDArray[np.int64]
+
+RequestState = Literal["finished", "rejected"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecords:
+    """Arrays [n] over the requests of the workload, in its order.
+
+    Times are seconds on the simulation's clock; those of a rejected request are NaN, save its
+    arrival. TTFT is exactly `queue_s + fetch_s + prefill_s + decode_wait_s + transfer_s`:
+    waiting for admission, bringing prefix blocks in from host memory, computing the prompt
+    (waits and preemptions between its chunks included), waiting for a place in the decode pool,
+    and moving the KV there. The last two are zero where one pool does both.
+    """
+
+    finished: npt.NDArray[np.bool_]
+    arrival_s: Seconds
+    first_token_s: Seconds
+    finish_s: Seconds
+    input_tokens: Tokens
+    output_tokens: Tokens
+    queue_s: Seconds
+    fetch_s: Seconds
+    prefill_s: Seconds
+    decode_wait_s: Seconds
+    transfer_s: Seconds
+    hbm_hit_tokens: Tokens
+    host_hit_tokens: Tokens
+    preemptions: Tokens
+
+    @property
+    def ttft_s(self) -> Seconds:
+        """Time to first token [n]."""
+        return self.first_token_s - self.arrival_s
+
+    @property
+    def e2e_s(self) -> Seconds:
+        """End-to-end latency [n]."""
+        return self.finish_s - self.arrival_s
+
+    @property
+    def tpot_s(self) -> Seconds:
+        """Time per output token after the first [n]; NaN for a single-token answer."""
+        gaps = np.where(self.output_tokens > 1, self.output_tokens - 1, np.nan)
+        return np.asarray((self.finish_s - self.first_token_s) / gaps)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRecord:
+    """What the replicas of a pool did, summed or averaged over them."""
+
+    role: Role
+    replicas: int
+    utilization: float
+    steps: int
+    mean_batch: float
+    prefill_tokens: int
+    decode_tokens: int
+    kv_capacity_tokens: int
+    peak_kv_fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """The outcome of one simulation.
+
+    `gap_middle_s` and `gap_counts` are a histogram of all inter-token gaps (bins 0.9 % wide, those
+    with gaps in them); `gap_mean_s` is exact. `makespan_s` ends with the last finished request.
+    """
+
+    requests: RequestRecords
+    pools: tuple[PoolRecord, ...]
+    makespan_s: float
+    gap_middle_s: Seconds
+    gap_counts: Tokens
+    gap_mean_s: float
+    transferred_bytes: float
+    closed_loop: bool

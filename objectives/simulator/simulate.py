@@ -1,0 +1,278 @@
+"""From a scenario and an offered load to request records: lays the state out, runs the loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from objectives.cost.step_costs import StepCosts
+from objectives.simulator.loop import run
+from objectives.simulator.records import PoolRecord, RequestRecords, SimulationResult
+from objectives.simulator.scenario import PoolSetup, Scenario
+from objectives.simulator.state import (
+    CLOCK,
+    COEFFICIENTS,
+    EVENT,
+    FINISHED,
+    GAP_BINS,
+    LEAST_LOADED,
+    NONE,
+    POOL,
+    PREFIX_AFFINITY,
+    RANK,
+    REJECTED,
+    REPLICA,
+    REQUEST,
+    ROUND_ROBIN,
+    SLOT,
+    TRANSFER,
+    State,
+)
+from objectives.simulator.steps import gap_floor_s
+from objectives.workload.load import OfferedLoad
+from objectives.workload.workload import Workload
+from spaces.plan import Router
+
+_ROUTERS: dict[Router, int] = {
+    "round-robin": ROUND_ROBIN,
+    "least-loaded": LEAST_LOADED,
+    "prefix-affinity": PREFIX_AFFINITY,
+}
+
+
+def simulate(scenario: Scenario, workload: Workload, load: OfferedLoad) -> SimulationResult:
+    """Serve every request of `workload` under `load`; the same input gives the same bytes."""
+    state = _initial_state(scenario, workload, load)
+    run(state)
+    phases = state.requests["phase"]
+    assert np.isin(phases, (FINISHED, REJECTED)).all(), "a request was lost"
+    return _result(scenario, state)
+
+
+def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) -> State:
+    sharing = scenario.prefix_caching and workload.block_tokens > 0
+    slot_tokens = workload.block_tokens if sharing else 1
+    slot_blocks = -(-slot_tokens // scenario.block_tokens)
+    blocks = int(workload.block_ids.max()) + 1 if sharing and len(workload.block_ids) else 0
+    pools = _pools(scenario, sharing, slot_tokens, slot_blocks)
+    replicas = _replicas(scenario)
+    ranks = _ranks(scenario)
+    # Only the pool that prompts enter keeps a prefix cache, and its ranks come first.
+    caching = scenario.pools[0].replicas * scenario.pools[0].ranks if blocks else 0
+    slots = int(pools["capacity_blocks"][0] // slot_blocks) + 1 if blocks else 0
+    host_slots = int(pools["host_slots"][0]) if blocks else 0
+    most_seats = int(sum(pool.replicas * pool.ranks * pool.seats for pool in scenario.pools))
+    return State(
+        clock=_clock(scenario, load, slot_tokens),
+        requests=_requests(workload, load, sharing),
+        ranks=ranks,
+        replicas=replicas,
+        pools=pools,
+        seats=np.full(most_seats, NONE, np.int64),
+        chain=workload.block_ids,
+        slot_of=np.full((caching, blocks), NONE, np.int32),
+        slots=_unused_slots(caching, min(slots, blocks + 1)),
+        host_slot_of=np.full((caching, blocks), NONE, np.int32),
+        host_slots=_unused_slots(caching, min(host_slots, blocks + 1)),
+        events=np.recarray(_most_events(scenario, len(workload)), EVENT),
+        transfers=np.recarray(most_seats + 1, TRANSFER),
+        stage_free_s=np.zeros((len(replicas), int(pools["stages"].max()))),
+        gaps=np.zeros(GAP_BINS, np.int64),
+        **_cost_arrays([pool.costs for pool in scenario.pools]),
+    )
+
+
+def _clock(scenario: Scenario, load: OfferedLoad, slot_tokens: int) -> np.recarray:
+    clock = np.zeros(1, CLOCK).view(np.recarray)
+    link = scenario.kv_on_link
+    clock.closed_loop = load.concurrency
+    clock.router = _ROUTERS[scenario.router]
+    clock.block_tokens = scenario.block_tokens
+    clock.slot_tokens = slot_tokens
+    clock.transfer_latency_s = link.latency_s
+    clock.token_bytes = link.token_bytes
+    clock.window_token_bytes = link.window_token_bytes
+    clock.window = link.window_tokens
+    clock.fixed_bytes = link.request_bytes
+    return clock
+
+
+def _requests(workload: Workload, load: OfferedLoad, sharing: bool) -> np.recarray:
+    requests = np.zeros(len(workload), REQUEST).view(np.recarray)
+    requests.arrival_s = load.arrival_s
+    requests.input = workload.input_tokens
+    requests.output = workload.output_tokens
+    if sharing:
+        requests.chain_start = workload.block_offsets[:-1]
+        requests.chain_length = np.diff(workload.block_offsets)
+    requests.next = NONE
+    requests.flight = NONE
+    requests.source_rank = NONE
+    for name in ("admitted_s", "fetched_s", "prefilled_s", "decode_admitted_s", "first_token_s"):
+        requests[name] = -1.0
+    return requests
+
+
+def _pools(scenario: Scenario, sharing: bool, slot_tokens: int, slot_blocks: int) -> np.recarray:
+    pools = np.zeros(len(scenario.pools), POOL).view(np.recarray)
+    first_replica = 0
+    for place, setup in enumerate(scenario.pools):
+        pool = pools[place]
+        pool.first_replica, pool.replicas = first_replica, setup.replicas
+        pool.ranks, pool.stages = setup.ranks, setup.costs.stages
+        pool.seats, pool.step_tokens = setup.seats, setup.step_tokens
+        pool.alternating = setup.alternating
+        pool.hands_off = len(scenario.pools) == 2 and place == 0
+        pool.capacity_blocks, pool.fixed_blocks = setup.kv_blocks, setup.request_blocks
+        pool.caching = sharing and place == 0
+        pool.blocks_per_slot = slot_blocks
+        pool.host_slots = setup.host_tokens // slot_tokens if pool.caching else 0
+        pool.host_s_per_slot = setup.host_s_per_token * slot_tokens
+        pool.window = setup.costs.window_tokens
+        pool.host_s, pool.request_s = setup.costs.host_s, setup.costs.request_s
+        first_replica += setup.replicas
+    return pools
+
+
+def _replicas(scenario: Scenario) -> np.recarray:
+    replicas = np.zeros(sum(pool.replicas for pool in scenario.pools), REPLICA).view(np.recarray)
+    place = first_rank = 0
+    for pool_id, setup in enumerate(scenario.pools):
+        for _ in range(setup.replicas):
+            replicas[place].pool = pool_id
+            replicas[place].first_rank = first_rank
+            replicas[place].link_bytes_per_s = setup.link_bytes_per_s
+            place += 1
+            first_rank += setup.ranks
+    return replicas
+
+
+def _ranks(scenario: Scenario) -> np.recarray:
+    count = sum(pool.replicas * pool.ranks for pool in scenario.pools)
+    ranks = np.zeros(count, RANK).view(np.recarray)
+    for name in ("queue_head", "queue_tail", "oldest", "newest", "host_oldest", "host_newest"):
+        ranks[name] = NONE
+    place = replica = first_seat = 0
+    for pool_id, setup in enumerate(scenario.pools):
+        for _ in range(setup.replicas):
+            for _ in range(setup.ranks):
+                ranks[place].pool = pool_id
+                ranks[place].replica = replica
+                ranks[place].seats_start = first_seat
+                place += 1
+                first_seat += setup.seats
+            replica += 1
+    return ranks
+
+
+def _unused_slots(ranks: int, slots: int) -> np.recarray:
+    unused = np.zeros((ranks, slots), SLOT).view(np.recarray)
+    if slots:
+        unused["newer"] = np.append(np.arange(1, slots), NONE)
+    return unused
+
+
+def _most_events(scenario: Scenario, requests: int) -> int:
+    """Room for the heap: live and void events never outnumber this.
+
+    A replica has at most one wake, a step end and a freed stage per micro-batch, and a void step
+    end per interruption, which a request causes at most four times.
+    """
+    stages = sum(pool.replicas * (2 * pool.costs.stages + 2) for pool in scenario.pools)
+    return stages + 8 * requests + 64
+
+
+def _cost_arrays(costs: list[StepCosts]) -> dict[str, Any]:
+    """The pools' costs side by side, padded to the longest grid, most stages and most seats."""
+    stages = max(cost.stages for cost in costs)
+    columns = max(len(cost.grid) for cost in costs)
+    seats = max(len(cost.graph_tokens) for cost in costs)
+    arrays: dict[str, Any] = {
+        "grid": np.zeros((len(costs), columns), np.int64),
+        "token_s": np.zeros((len(costs), stages, columns)),
+        "expert_s": np.zeros((len(costs), stages, columns)),
+        "graph_tokens": np.zeros((len(costs), seats), np.int64),
+        "coefficients": np.zeros((len(costs), stages, len(COEFFICIENTS))),
+    }
+    for pool, cost in enumerate(costs):
+        pad = columns - len(cost.grid)
+        rise = np.arange(1, pad + 1)  # the grid goes on, its tables stay level
+        arrays["grid"][pool] = np.concatenate([cost.grid, cost.grid[-1] + rise])
+        for name in ("token_s", "expert_s"):
+            table = np.pad(getattr(cost, name), ((0, 0), (0, pad)), mode="edge")
+            arrays[name][pool, : cost.stages] = table
+        arrays["graph_tokens"][pool, : len(cost.graph_tokens)] = cost.graph_tokens
+        for column, name in enumerate(COEFFICIENTS):
+            arrays["coefficients"][pool, : cost.stages, column] = getattr(cost, name)
+    return arrays
+
+
+def _result(scenario: Scenario, state: State) -> SimulationResult:
+    finish_s = state.requests["finished_s"]
+    makespan_s = float(finish_s.max(initial=0.0))
+    counts = state.gaps
+    used = np.flatnonzero(counts)
+    gaps = int(counts.sum())
+    return SimulationResult(
+        requests=_records(state),
+        pools=tuple(
+            _pool_record(setup, state, pool_id, makespan_s, scenario.block_tokens)
+            for pool_id, setup in enumerate(scenario.pools)
+        ),
+        makespan_s=makespan_s,
+        gap_middle_s=np.array([gap_floor_s(place + 0.5) for place in used.tolist()]),
+        gap_counts=counts[used],
+        gap_mean_s=float(state.clock["gap_seconds"][0]) / gaps if gaps else float("nan"),
+        transferred_bytes=float(state.clock["transferred_bytes"][0]),
+        closed_loop=bool(state.clock["closed_loop"][0]),
+    )
+
+
+def _records(state: State) -> RequestRecords:
+    requests = state.requests
+    finished = requests["phase"] == FINISHED
+    received = requests["decode_admitted_s"] >= 0
+
+    def told(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.where(finished, values, np.nan)
+
+    first_token_s = requests["first_token_s"]
+    decode_admitted_s = np.where(received, requests["decode_admitted_s"], requests["prefilled_s"])
+    return RequestRecords(
+        finished=finished,
+        arrival_s=requests["arrival_s"].copy(),
+        first_token_s=told(first_token_s),
+        finish_s=told(requests["finished_s"]),
+        input_tokens=requests["input"].copy(),
+        output_tokens=requests["output"].copy(),
+        queue_s=told(requests["admitted_s"] - requests["arrival_s"]),
+        fetch_s=told(requests["fetched_s"] - requests["admitted_s"]),
+        prefill_s=told(requests["prefilled_s"] - requests["fetched_s"]),
+        decode_wait_s=told(decode_admitted_s - requests["prefilled_s"]),
+        transfer_s=told(first_token_s - decode_admitted_s),
+        hbm_hit_tokens=requests["hbm_hit"].copy(),
+        host_hit_tokens=requests["host_hit"].copy(),
+        preemptions=requests["preemptions"].copy(),
+    )
+
+
+def _pool_record(
+    setup: PoolSetup, state: State, pool_id: int, makespan_s: float, block_tokens: int
+) -> PoolRecord:
+    replicas = state.replicas[state.replicas["pool"] == pool_id]
+    ranks = state.ranks[state.ranks["pool"] == pool_id]
+    steps = int(replicas["steps"].sum())
+    busy_s = float(replicas["busy_s"].sum())
+    return PoolRecord(
+        role=setup.role,
+        replicas=setup.replicas,
+        utilization=busy_s / (makespan_s * setup.replicas) if makespan_s else 0.0,
+        steps=steps,
+        mean_batch=float(replicas["request_steps"].sum()) / steps if steps else 0.0,
+        prefill_tokens=int(replicas["prefill_tokens"].sum()),
+        decode_tokens=int(replicas["decode_tokens"].sum()),
+        kv_capacity_tokens=setup.kv_blocks * block_tokens,
+        peak_kv_fraction=float(ranks["peak_blocks"].max()) / max(1, setup.kv_blocks),
+    )

@@ -1,0 +1,224 @@
+"""The simulator's whole state: flat record arrays that compiled code reads and writes in place.
+
+Names here follow the engine: a *pool* has equal *replicas*; a replica has attention data-parallel
+*ranks*, which step together; a rank has *seats* (running requests), a waiting queue, a budget of
+KV blocks, and caches of prefix blocks in HBM and in host memory.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+# Phases of a request, in the order in which they are usually gone through.
+EXPECTED, WAITING, PREFILLING, HANDED_OFF, RECEIVING, DECODING, FINISHED, REJECTED = range(8)
+
+# Kinds of event. The number is also the priority among events of equal time: what ends a step
+# comes before what may join the next one, and replicas are woken last, when all is known.
+STEP_END, TRANSFER_END, KV_ARRIVED, FETCH_END, STAGE_FREE, ARRIVAL, WAKE = range(7)
+
+# Routers.
+ROUND_ROBIN, LEAST_LOADED, PREFIX_AFFINITY = range(3)
+
+NONE = -1
+
+REQUEST = np.dtype(
+    [
+        ("arrival_s", "f8"),
+        ("input", "i8"),  # prompt tokens
+        ("output", "i8"),  # tokens to generate
+        ("chain_start", "i8"),  # first prefix block in State.chain
+        ("chain_length", "i8"),  # prefix blocks of the prompt
+        ("phase", "i8"),
+        ("rank", "i8"),  # where the request waits or runs
+        ("next", "i8"),  # the one behind it in the waiting queue
+        ("target", "i8"),  # tokens to have in KV before the next token comes out
+        ("computed", "i8"),  # tokens in KV
+        ("generated", "i8"),  # tokens given out
+        ("shared_blocks", "i8"),  # leading prefix blocks it refers to in the rank's cache
+        ("private_blocks", "i8"),  # KV blocks of its own
+        ("flight", "i8"),  # micro-batch it is in at present, or NONE
+        ("step_tokens", "i8"),  # its tokens in that micro-batch
+        ("usable_s", "f8"),  # its KV is on the rank from then on
+        ("last_token_s", "f8"),
+        ("source_rank", "i8"),  # prefill rank that still holds its KV
+        ("source_shared", "i8"),
+        ("source_private", "i8"),
+        ("admitted_s", "f8"),
+        ("fetched_s", "f8"),
+        ("prefilled_s", "f8"),
+        ("decode_admitted_s", "f8"),
+        ("first_token_s", "f8"),
+        ("finished_s", "f8"),
+        ("hbm_hit", "i8"),  # prompt tokens found in HBM at first admission
+        ("host_hit", "i8"),  # prompt tokens found in host memory at first admission
+        ("preemptions", "i8"),
+    ]
+)
+
+RANK = np.dtype(
+    [
+        ("pool", "i8"),
+        ("replica", "i8"),
+        ("seats_start", "i8"),  # its first place in State.seats
+        ("running", "i8"),
+        ("queue_head", "i8"),
+        ("queue_tail", "i8"),
+        ("waiting", "i8"),
+        ("outstanding", "i8"),  # requests routed to it and not yet gone
+        ("used_blocks", "i8"),  # cached blocks included
+        ("peak_blocks", "i8"),
+        ("slot_free", "i8"),  # first unused cache slot
+        ("idle_slots", "i8"),  # cached blocks no request refers to
+        ("oldest", "i8"),  # least recently used idle slot
+        ("newest", "i8"),
+        ("host_free", "i8"),
+        ("host_oldest", "i8"),
+        ("host_newest", "i8"),
+        ("host_link_free_s", "f8"),
+    ]
+)
+
+REPLICA = np.dtype(
+    [
+        ("pool", "i8"),
+        ("first_rank", "i8"),
+        ("flights", "i8"),  # micro-batches in flight
+        ("next_flight", "i8"),
+        ("wake_pending", "i8"),
+        ("version", "i8"),  # of the planned step end; older events are void
+        ("leap_steps", "i8"),  # steps of the leap under way; 0 when it may not be cut short
+        ("leap_start_s", "f8"),
+        ("leap_first_s", "f8"),  # seconds of its first step
+        ("leap_slope_s", "f8"),  # what each further step takes more
+        ("busy_s", "f8"),  # time with a step in progress
+        ("busy_since_s", "f8"),
+        ("steps", "i8"),
+        ("request_steps", "i8"),  # requests summed over steps
+        ("prefill_tokens", "i8"),
+        ("decode_tokens", "i8"),
+        ("link_bytes_per_s", "f8"),
+        ("transfers", "i8"),  # transfers it takes part in at present
+    ]
+)
+
+POOL = np.dtype(
+    [
+        ("first_replica", "i8"),
+        ("replicas", "i8"),
+        ("ranks", "i8"),  # attention data-parallel ranks of a replica
+        ("stages", "i8"),  # pipeline stages
+        ("seats", "i8"),  # max_num_seqs of a rank
+        ("step_tokens", "i8"),  # max_num_batched_tokens of a rank
+        ("alternating", "i8"),  # prefill and decode never share a step
+        ("hands_off", "i8"),  # requests leave at the end of prefill
+        ("capacity_blocks", "i8"),  # KV blocks of a rank
+        ("fixed_blocks", "i8"),  # blocks every running request needs beside its tokens
+        ("blocks_per_slot", "i8"),  # KV blocks of one cached prefix block
+        ("host_slots", "i8"),  # prefix blocks the host tier of a rank holds
+        ("host_s_per_slot", "f8"),  # to fetch one of them
+        ("caching", "i8"),
+        ("window", "i8"),
+        ("host_s", "f8"),
+        ("request_s", "f8"),
+    ]
+)
+
+SLOT = np.dtype([("block", "i8"), ("references", "i8"), ("older", "i8"), ("newer", "i8")])
+
+EVENT = np.dtype(
+    [("time_s", "f8"), ("priority", "i8"), ("serial", "i8"), ("subject", "i8"), ("detail", "i8")]
+)
+
+TRANSFER = np.dtype(
+    [
+        ("request", "i8"),
+        ("source", "i8"),  # replica
+        ("target", "i8"),  # replica
+        ("remaining_bytes", "f8"),
+        ("bytes_per_s", "f8"),
+    ]
+)
+
+CLOCK = np.dtype(
+    [
+        ("now_s", "f8"),
+        ("serial", "i8"),
+        ("events", "i8"),  # length of the heap
+        ("next_arrival", "i8"),  # next request of an open loop, or of the closed loop's list
+        ("closed_loop", "i8"),
+        ("router", "i8"),
+        ("turn", "i8"),  # of the round-robin router
+        ("decode_turn", "i8"),
+        ("block_tokens", "i8"),  # tokens of a KV block
+        ("slot_tokens", "i8"),  # tokens of a prefix block
+        ("transfers", "i8"),
+        ("transfer_version", "i8"),
+        ("transfers_updated_s", "f8"),
+        ("transfer_latency_s", "f8"),
+        ("token_bytes", "f8"),  # of a request's KV on the link: each token,
+        ("window_token_bytes", "f8"),  # each token within the window,
+        ("fixed_bytes", "f8"),  # and what every request has
+        ("window", "i8"),
+        ("transferred_bytes", "f8"),
+        ("gap_seconds", "f8"),  # sum of all inter-token gaps
+    ]
+)
+
+# Inter-token gaps are counted in logarithmic bins: 0.9 % wide, from 10 microseconds.
+GAP_BINS, GAP_MIN_S, GAP_MAX_S = 2048, 1e-5, 1e3
+
+Records = npt.NDArray[np.void]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class State(NamedTuple):
+    """All arrays of one simulation. Costs carry a leading axis over pools and are padded."""
+
+    clock: Records  # [1]
+    requests: Records
+    ranks: Records
+    replicas: Records
+    pools: Records
+    seats: Ints
+    chain: npt.NDArray[np.int32]
+    slot_of: npt.NDArray[np.int32]  # [ranks, prefix blocks] -> slot of the rank, or NONE
+    slots: Records  # [ranks, slots]
+    host_slot_of: npt.NDArray[np.int32]
+    host_slots: Records
+    events: Records
+    transfers: Records
+    stage_free_s: Floats  # [replicas, stages]
+    gaps: Ints  # [GAP_BINS]
+    grid: Ints  # [pools, columns]
+    token_s: Floats  # [pools, stages, columns]
+    expert_s: Floats
+    graph_tokens: Ints  # [pools, seats + 1]
+    coefficients: Floats  # [pools, stages, len(COEFFICIENTS)]
+
+
+COEFFICIENTS = (
+    "eager_s",
+    "decode_base_s",
+    "decode_request_s",
+    "decode_token_s",
+    "decode_window_token_s",
+    "prefill_base_s",
+    "pair_s",
+    "window_pair_s",
+    "read_s",
+)
+(
+    EAGER_S,
+    DECODE_BASE_S,
+    DECODE_REQUEST_S,
+    DECODE_TOKEN_S,
+    DECODE_WINDOW_TOKEN_S,
+    PREFILL_BASE_S,
+    PAIR_S,
+    WINDOW_PAIR_S,
+    READ_S,
+) = range(len(COEFFICIENTS))

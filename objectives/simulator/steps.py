@@ -1,0 +1,285 @@
+"""How long a step takes, how far a decode leap may go, and what a finished step changes.
+
+Between two scheduling decisions the decoding batch of a replica does not change and a step's time
+is affine in the tokens of context, so `k` decode steps take k t + slope k (k - 1) / 2 seconds and
+are gone through in one event. `leap_limit` finds how many steps that holds for.
+"""
+
+from __future__ import annotations
+
+import math
+
+from objectives.simulator.cache import available_blocks, blocks_for, take_blocks
+from objectives.simulator.jit import compiled
+from objectives.simulator.state import (
+    DECODE_BASE_S,
+    DECODE_REQUEST_S,
+    DECODE_TOKEN_S,
+    DECODE_WINDOW_TOKEN_S,
+    DECODING,
+    EAGER_S,
+    GAP_BINS,
+    GAP_MAX_S,
+    GAP_MIN_S,
+    NONE,
+    PAIR_S,
+    PREFILL_BASE_S,
+    READ_S,
+    WINDOW_PAIR_S,
+    Floats,
+    Ints,
+    State,
+)
+
+_UNLIMITED = 1 << 40
+
+
+@compiled
+def stage_seconds(state: State, replica_id: int, flight: int, stage: int) -> tuple[float, float]:
+    """Seconds a micro-batch spends in a stage, and what each further decode step takes more.
+
+    The second number is the slope along a leap of the rank that is slowest now; it means nothing
+    for a micro-batch with chunks.
+    """
+    replica = state.replicas[replica_id]
+    pool_id = replica.pool
+    pool = state.pools[pool_id]
+    busiest, total, requests, chunks, widest = 0, 0, 0, 0, 0
+    slowest_s, slope_s = 0.0, 0.0
+    for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
+        decodes, rank_chunks, tokens, attention_s, rank_slope_s = _rank_attention(
+            state, pool_id, rank_id, flight, stage
+        )
+        busiest = max(busiest, tokens)
+        widest = max(widest, decodes)
+        total += tokens
+        requests += decodes + rank_chunks
+        chunks += rank_chunks
+        if attention_s > slowest_s or (attention_s == slowest_s and rank_slope_s > slope_s):
+            slowest_s, slope_s = attention_s, rank_slope_s
+    seconds = slowest_s
+    if stage == 0:
+        seconds += pool.host_s + pool.request_s * requests
+    if chunks > 0:
+        seconds += state.coefficients[pool_id, stage, EAGER_S]
+    else:
+        busiest = state.graph_tokens[pool_id, widest]
+    grid = state.grid[pool_id]
+    seconds += _at(grid, state.token_s[pool_id, stage], busiest)
+    seconds += _at(grid, state.expert_s[pool_id, stage], total)
+    return seconds, slope_s
+
+
+@compiled
+def _rank_attention(
+    state: State, pool_id: int, rank_id: int, flight: int, stage: int
+) -> tuple[int, int, int, float, float]:
+    """Decodes, chunks and tokens of a rank in a micro-batch; attention seconds and their slope."""
+    costs = state.coefficients[pool_id, stage]
+    rank = state.ranks[rank_id]
+    window = state.pools[pool_id].window
+    decodes, chunks, tokens, context, windowed, growing = 0, 0, 0, 0, 0, 0
+    seconds = 0.0
+    for place in range(rank.seats_start, rank.seats_start + rank.running):
+        request = state.requests[state.seats[place]]
+        if request.flight != flight:
+            continue
+        tokens += request.step_tokens
+        if request.phase == DECODING:
+            decodes += 1
+            context += request.computed + 1
+            windowed += min(request.computed + 1, window)
+            growing += request.computed + 1 < window
+        else:
+            chunks += 1
+            seconds += _chunk_seconds(costs, request.step_tokens, request.computed, window)
+    if decodes > 0:
+        seconds += costs[DECODE_BASE_S] + decodes * costs[DECODE_REQUEST_S]
+        seconds += context * costs[DECODE_TOKEN_S] + windowed * costs[DECODE_WINDOW_TOKEN_S]
+    slope = decodes * costs[DECODE_TOKEN_S] + growing * costs[DECODE_WINDOW_TOKEN_S]
+    return decodes, chunks, tokens, seconds, slope
+
+
+@compiled
+def _chunk_seconds(costs: Floats, new: int, cached: int, window: int) -> float:
+    pairs = new * cached + new * (new + 1) / 2
+    compute_s = pairs * costs[PAIR_S] + windowed_pairs(new, cached, window) * costs[WINDOW_PAIR_S]
+    return float(costs[PREFILL_BASE_S] + max(compute_s, (cached + new) * costs[READ_S]))
+
+
+@compiled
+def windowed_pairs(new: int, cached: int, window: int) -> float:
+    """Query-key pairs of a causal chunk when each query sees at most `window` keys."""
+    rising = min(new, max(0, window - cached))  # queries that still see fewer than a window
+    return rising * cached + rising * (rising + 1) / 2 + (new - rising) * window
+
+
+@compiled
+def _at(grid: Ints, table: Floats, tokens: int) -> float:
+    """Linear interpolation of a table over the grid; its ends are kept beyond it."""
+    last = len(grid) - 1
+    if tokens >= grid[last]:
+        return float(table[last])
+    low, high = 0, last
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if grid[middle] <= tokens:
+            low = middle
+        else:
+            high = middle
+    share = (tokens - grid[low]) / (grid[high] - grid[low])
+    return float(table[low] + share * (table[high] - table[low]))
+
+
+@compiled
+def leap_limit(state: State, replica_id: int, flight: int) -> int:
+    """Decode steps that may be taken as one, at least 1.
+
+    A leap ends where a request ends, a window fills, another rank becomes the slowest, or blocks
+    run out.
+    """
+    replica = state.replicas[replica_id]
+    pool_id = replica.pool
+    first, ranks = replica.first_rank, state.pools[pool_id].ranks
+    limit = _UNLIMITED
+    slowest_s, slope_s = 0.0, 0.0
+    for rank_id in range(first, first + ranks):
+        limit = min(limit, _requests_limit(state, rank_id, flight))
+        _, _, _, seconds, rank_slope_s = _rank_attention(state, pool_id, rank_id, flight, 0)
+        if seconds > slowest_s or (seconds == slowest_s and rank_slope_s > slope_s):
+            slowest_s, slope_s = seconds, rank_slope_s
+    for rank_id in range(first, first + ranks):
+        _, _, _, seconds, rank_slope_s = _rank_attention(state, pool_id, rank_id, flight, 0)
+        if rank_slope_s > slope_s:
+            crossing = math.floor((slowest_s - seconds) / (rank_slope_s - slope_s))
+            limit = min(limit, int(crossing) + 1)
+    for rank_id in range(first, first + ranks):
+        limit = _blocks_limit(state, rank_id, flight, limit)
+    return max(1, limit)
+
+
+@compiled
+def _requests_limit(state: State, rank_id: int, flight: int) -> int:
+    rank = state.ranks[rank_id]
+    window = state.pools[rank.pool].window
+    limit = _UNLIMITED
+    for place in range(rank.seats_start, rank.seats_start + rank.running):
+        request = state.requests[state.seats[place]]
+        if request.flight == flight:
+            limit = min(limit, request.output - request.generated)
+            if request.computed + 1 < window:
+                limit = min(limit, window - request.computed)
+    return limit
+
+
+@compiled
+def _blocks_limit(state: State, rank_id: int, flight: int, limit: int) -> int:
+    """The most steps, up to `limit`, whose KV blocks the rank can supply without preempting.
+
+    Evicting cached blocks may change what a waiting request needs (a cached partial block takes
+    more memory than its tokens would), so with a free seat and a queue it ends the leap too.
+    """
+    available = available_blocks(state, rank_id)
+    rank = state.ranks[rank_id]
+    pool = state.pools[rank.pool]
+    if rank.waiting > 0 and rank.running < pool.seats:
+        available = pool.capacity_blocks - rank.used_blocks
+    if _leap_blocks(state, rank_id, flight, limit) <= available:
+        return limit
+    low, high = 1, limit  # one step's blocks are taken already
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if _leap_blocks(state, rank_id, flight, middle) <= available:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def _leap_blocks(state: State, rank_id: int, flight: int, steps: int) -> int:
+    """Blocks a leap of `steps` steps needs beyond those its requests have."""
+    rank = state.ranks[rank_id]
+    growth = 0
+    for place in range(rank.seats_start, rank.seats_start + rank.running):
+        request_id = state.seats[place]
+        if state.requests[request_id].flight == flight:
+            growth += _growth(state, rank_id, request_id, steps)
+    return growth
+
+
+@compiled
+def _growth(state: State, rank_id: int, request_id: int, steps: int) -> int:
+    clock = state.clock[0]
+    request = state.requests[request_id]
+    fixed = state.pools[state.ranks[rank_id].pool].fixed_blocks
+    tokens = request.computed + steps - request.shared_blocks * clock.slot_tokens
+    growth = blocks_for(tokens, clock.block_tokens) + fixed - request.private_blocks
+    return int(max(0, growth))
+
+
+@compiled
+def leap_seconds(first_s: float, slope_s: float, steps: int) -> float:
+    """Seconds of `steps` steps of which the first takes `first_s` and each next one more."""
+    return steps * first_s + slope_s * (steps * (steps - 1) / 2)
+
+
+@compiled
+def advance_decodes(state: State, replica_id: int, flight: int, steps: int) -> None:
+    """Give each decoding request of a micro-batch its `steps` tokens and the blocks for them."""
+    replica = state.replicas[replica_id]
+    now_s = state.clock[0].now_s
+    after_first_s = leap_seconds(replica.leap_first_s, replica.leap_slope_s, steps)
+    after_first_s -= replica.leap_first_s
+    decodes = 0
+    for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
+        rank = state.ranks[rank_id]
+        for place in range(rank.seats_start, rank.seats_start + rank.running):
+            request_id = state.seats[place]
+            request = state.requests[request_id]
+            if request.flight != flight or request.phase != DECODING:
+                continue
+            growth = _growth(state, rank_id, request_id, steps)
+            if growth > 0:
+                take_blocks(state, rank_id, growth)
+                request.private_blocks += growth
+            count_gaps(state, now_s - after_first_s - request.last_token_s, 0.0, 1, 1)
+            request.last_token_s = now_s
+            request.computed += steps
+            request.generated += steps
+            request.flight = NONE
+            decodes += 1
+    if steps > 1 and decodes > 0:
+        second_s = replica.leap_first_s + replica.leap_slope_s
+        count_gaps(state, second_s, replica.leap_slope_s, steps - 1, decodes)
+    replica.decode_tokens += decodes * steps
+    replica.request_steps += decodes * steps
+
+
+@compiled
+def count_gaps(state: State, first_s: float, slope_s: float, gaps: int, weight: int) -> None:
+    """Count `gaps` rising inter-token gaps in their bins, each `weight` times."""
+    state.clock[0].gap_seconds += leap_seconds(first_s, slope_s, gaps) * weight
+    done = 0
+    while done < gaps:
+        gap_bin = _gap_bin(first_s + slope_s * done)
+        same = gaps - done
+        if slope_s > 0.0:
+            upto = math.ceil((gap_floor_s(gap_bin + 1) - first_s) / slope_s) - done
+            same = min(same, max(1, int(upto)))
+        state.gaps[gap_bin] += same * weight
+        done += same
+
+
+@compiled
+def _gap_bin(gap_s: float) -> int:
+    if gap_s <= GAP_MIN_S:
+        return 0
+    scale = GAP_BINS / math.log(GAP_MAX_S / GAP_MIN_S)
+    return min(GAP_BINS - 1, int(math.log(gap_s / GAP_MIN_S) * scale))
+
+
+@compiled
+def gap_floor_s(gap_bin: float) -> float:
+    """The smallest gap a bin counts; its middle, at half a bin more."""
+    return float(GAP_MIN_S * math.exp(gap_bin * math.log(GAP_MAX_S / GAP_MIN_S) / GAP_BINS))

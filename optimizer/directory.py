@@ -1,0 +1,197 @@
+"""A study's directory: what a search writes into it, and how results are read back."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import optuna
+
+from objectives.goals import Constraint, Objective
+from optimizer.importance import importances
+from optimizer.job import Job
+from optimizer.records import StoredTrial, stored_trials
+from optimizer.storage import JOURNAL, open_storage, without_password
+from results.files import write_atomically
+from results.front import ParetoFront, hypervolume_history, pareto_front
+from results.plots import draw_front
+from results.report import write_report
+from results.tables import write_results
+from results.trials import TrialRecord
+from spaces.documents import dump_yaml, read_text, validated
+from spaces.errors import InputError
+
+RUN, JOB = "run.json", "job.yaml"
+VERSIONED = ("servefront", "optuna", "numba", "numpy", "moocore")
+_LIBRARY_OF_THIS_STUDY = "servefront"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResults:
+    """What a study has found so far, made from its storage alone."""
+
+    study: optuna.Study
+    job: Job
+    trials: tuple[StoredTrial, ...]
+    records: tuple[TrialRecord, ...]
+    front: ParetoFront
+    notes: tuple[str, ...]
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """The objectives of the study."""
+        return self.job.goals
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """The constraints of the study."""
+        return self.job.bounds
+
+
+def results_of(study: optuna.Study) -> StudyResults:
+    """The results of a study whose job is known."""
+    job = validated(Job, study.user_attrs["job"], f"study {study.study_name}")
+    trials = tuple(stored_trials(study))
+    records = tuple(trial.record for trial in trials)
+    front = pareto_front(records, job.goals, constraints=job.bounds)
+    notes = tuple(study.user_attrs.get("notes", ()))
+    return StudyResults(study, job, trials, records, front, notes)
+
+
+def read_results(directory: Path, storage_url: str | None = None) -> StudyResults:
+    """The results of the study in `directory`, finished or not.
+
+    A storage with a password must be named again, because the directory does not keep it. Raises
+    `InputError` where there is no study.
+    """
+    run = read_run(directory)
+    url = storage_url or run.get("storage")
+    if url is None and not (directory / JOURNAL).is_file():
+        raise InputError(
+            f"there is no study here: {JOURNAL} is missing",
+            where=str(directory),
+            remedy="give the directory that `servefront optimize` wrote",
+        )
+    storage = open_storage(directory, url)
+    name = str(run.get("study", study_name(directory, url, "")))
+    try:
+        study = optuna.load_study(study_name=name, storage=storage)
+    except KeyError:
+        raise InputError(
+            "the storage holds no such study",
+            where=str(directory),
+            key="study",
+            value=name,
+            remedy="start it with `servefront optimize`",
+        ) from None
+    if "job" not in study.user_attrs:
+        raise InputError("the study has not begun", where=str(directory), remedy="run it again")
+    return results_of(study)
+
+
+def study_name(directory: Path, url: str | None, job_digest: str) -> str:
+    """What the study of a directory is called; in a shared storage names must differ."""
+    if url is None:
+        return _LIBRARY_OF_THIS_STUDY
+    return f"{directory.resolve().name}-{job_digest[:8]}"
+
+
+def read_run(directory: Path) -> dict[str, Any]:
+    """The content of run.json, or nothing where it is missing."""
+    path = directory / RUN
+    if not path.is_file():
+        return {}
+    try:
+        data = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise InputError(f"the file must be JSON ({error})", where=str(path)) from None
+    return data if isinstance(data, dict) else {}
+
+
+def write_run(directory: Path, content: Mapping[str, Any]) -> None:
+    """Write run.json."""
+    write_atomically(directory / RUN, json.dumps(content, indent=2) + "\n")
+
+
+def started_run(name: str, url: str | None, job: Job) -> dict[str, Any]:
+    """What run.json says from the start: where the study is kept, and made by what."""
+    return {
+        "study": name,
+        "storage": None if url is None else without_password(url),
+        "versions": {"python": platform.python_version()}
+        | {library: version(library) for library in VERSIONED},
+        "seed": job.search.seed,
+        "stop_reason": "running or killed",
+    }
+
+
+def finished_run(results: StudyResults, seconds: float, stop_reason: str) -> dict[str, Any]:
+    """What run.json says at the end; counts are of the whole study, `seconds` of this run."""
+    unique = [trial for trial in results.trials if trial.record.same_as is None]
+    states = [trial.record.state for trial in unique]
+    return {
+        "seconds": round(seconds, 3),
+        "evaluation_seconds": round(sum(t.evaluation.seconds for t in unique), 3),
+        "trials": len(results.trials),
+        "unique": len(unique),
+        "cached": len(results.trials) - len(unique),
+        "feasible": sum(trial.record.feasible for trial in unique),
+        "infeasible": states.count("infeasible"),
+        "failed": states.count("failed"),
+        "simulated_requests": sum(trial.evaluation.simulated_requests for trial in unique),
+        "objectives": list(results.job.objectives),
+        "reference_point": list(results.front.reference_point),
+        "hypervolume": results.front.hypervolume,
+        "stop_reason": stop_reason,
+        "notes": list(results.notes),
+    }
+
+
+def write_job(directory: Path, job: Job) -> None:
+    """Write job.yaml, the resolved job."""
+    write_atomically(directory / JOB, job.to_yaml())
+
+
+def write_tables(directory: Path, results: StudyResults) -> None:
+    """Write trials.csv, front.csv, front.json and timings.csv."""
+    write_results(directory, results.records, results.front)
+    write_atomically(directory / "timings.csv", _timings(results.trials))
+
+
+def write_review(directory: Path, results: StudyResults) -> None:
+    """Write front.png and report.html."""
+    title = f"{results.job.model} on {_budget(results.job)}"
+    draw_front(directory / "front.png", results.records, results.front, title=title)
+    write_report(
+        directory / "report.html",
+        title=title,
+        job_yaml=dump_yaml(results.job.resolved()),
+        trials=results.records,
+        front=results.front,
+        history=_history(results),
+        notes=results.notes,
+        importances=importances(results.study, results.objectives),
+    )
+
+
+def _history(results: StudyResults) -> Sequence[float]:
+    if not results.front.reference_point:
+        return []
+    return hypervolume_history(results.records, results.objectives, results.front.reference_point)
+
+
+def _budget(job: Job) -> str:
+    return " + ".join(f"{chips.max} {kind}" for kind, chips in job.chips.items())
+
+
+def _timings(trials: Sequence[StoredTrial]) -> str:
+    rows = [
+        f"{t.record.trial},{t.evaluation.seconds:.6f},{t.evaluation.simulation_cpu_s:.6f}"
+        for t in trials
+    ]
+    return "\n".join(["trial,seconds,simulation_cpu_s", *rows]) + "\n"

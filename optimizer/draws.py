@@ -1,0 +1,165 @@
+"""The search space's questions answered by an Optuna trial, by a known plan, or by counting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+
+from spaces.draw import at_position
+from spaces.plan import DeploymentPlan, Pool
+from spaces.space import SearchSpace
+
+Option = TypeVar("Option")
+Parameters = dict[str, float | str]
+
+_POSITION = FloatDistribution(0.0, 1.0)
+
+
+class TrialDraw:
+    """Answers by the sampler's suggestions.
+
+    An ordered question is a position in [0, 1], whatever the options: its distribution never
+    changes within a study, though the options may from call to call. An unordered one is a
+    categorical over the options' words.
+
+    A trial of an earlier run that was killed while it was asked keeps the answers it has. For
+    those the sampler draws once more to no purpose, so that its later answers are the ones it
+    would have given then.
+    """
+
+    def __init__(self, trial: optuna.Trial) -> None:
+        self._trial = trial
+        self._answered = set(trial.params)
+        self._together = set(trial.relative_params)
+
+    def ordered(self, name: str, options: Sequence[Option]) -> Option:
+        """The option at the suggested position."""
+        self._catch_up(name, _POSITION)
+        return at_position(self._trial.suggest_float(name, 0.0, 1.0), options)
+
+    def unordered(self, name: str, options: Sequence[Option]) -> Option:
+        """The option whose word is suggested."""
+        words = [str(option) for option in options]
+        self._catch_up(name, CategoricalDistribution(words))
+        return options[words.index(self._trial.suggest_categorical(name, words))]
+
+    def _catch_up(self, name: str, distribution: BaseDistribution) -> None:
+        if name in self._answered and name not in self._together:
+            study = self._trial.study
+            frozen = study.get_trials(deepcopy=False)[self._trial.number]
+            study.sampler.sample_independent(study, frozen, name, distribution)
+
+
+def parameters_of(plan: DeploymentPlan, space: SearchSpace) -> Parameters | None:
+    """The trial parameters that make `space` give `plan`; None where the space lacks it."""
+    draw = _PlanDraw(plan)
+    try:
+        space.plan(draw)
+    except _NotAnOption:
+        return None
+    return draw.parameters
+
+
+def all_parameters(space: SearchSpace) -> Iterator[tuple[str, Parameters]]:
+    """Every plan of the space as its point id and parameters, in a fixed order."""
+    path: list[int] = []
+    while True:
+        draw = _CountingDraw(path)
+        yield space.plan(draw).point_id, draw.parameters
+        path = draw.next_path()
+        if not path:
+            return
+
+
+class _NotAnOption(Exception):
+    """The plan's own answer is not among the options."""
+
+
+class _PlanDraw:
+    """Answers as a given plan was answered, and keeps the parameters."""
+
+    def __init__(self, plan: DeploymentPlan) -> None:
+        self._plan = plan
+        self.parameters: Parameters = {}
+
+    def ordered(self, name: str, options: Sequence[Option]) -> Option:
+        place = self._place(name, options)
+        self.parameters[name] = _middle(place, len(options))
+        return options[place]
+
+    def unordered(self, name: str, options: Sequence[Option]) -> Option:
+        place = self._place(name, options)
+        self.parameters[name] = str(options[place])
+        return options[place]
+
+    def _place(self, name: str, options: Sequence[Option]) -> int:
+        answer = _answer(self._plan, name)
+        found = [place for place, option in enumerate(options) if _told(option) == answer]
+        if not found:
+            raise _NotAnOption(name)
+        return found[0]
+
+
+def _told(option: object) -> object:
+    """An option as a plan tells it: of a batch (step, seats) the seats are asked for."""
+    return option[1] if isinstance(option, tuple) else option
+
+
+def _answer(plan: DeploymentPlan, name: str) -> object:
+    """What the plan answers to a question of the search space."""
+    role, _, setting = name.rpartition(".")
+    pool = next((pool for pool in plan.pools if pool.role == role), None)
+    if pool is not None and setting in {*Pool.model_fields, "chips_per_replica"}:
+        return getattr(pool, setting)
+    answers = {
+        "topology": plan.topology,
+        "engine": plan.engine,
+        "weights": plan.precision.weights,
+        "kv": plan.precision.kv,
+        "chips": "+".join(pool.chip for pool in plan.pools),
+        "host_gb_per_chip": plan.kv.host_gb_per_chip,
+        "router": plan.router,
+        "load": plan.load,
+    }
+    return answers[setting]
+
+
+class _CountingDraw:
+    """Answers by a path of places; beyond its end always by the first option."""
+
+    def __init__(self, path: Sequence[int]) -> None:
+        self._path = list(path)
+        self._sizes: list[int] = []
+        self.parameters: Parameters = {}
+
+    def ordered(self, name: str, options: Sequence[Option]) -> Option:
+        place = self._next(len(options))
+        self.parameters[name] = _middle(place, len(options))
+        return options[place]
+
+    def unordered(self, name: str, options: Sequence[Option]) -> Option:
+        place = self._next(len(options))
+        self.parameters[name] = str(options[place])
+        return options[place]
+
+    def next_path(self) -> list[int]:
+        """The path after this one, counted from its last place; empty after the last path."""
+        path = self._path[: len(self._sizes)]
+        while path and path[-1] + 1 == self._sizes[len(path) - 1]:
+            path.pop()
+        return [*path[:-1], path[-1] + 1] if path else []
+
+    def _next(self, size: int) -> int:
+        depth = len(self._sizes)
+        self._sizes.append(size)
+        if depth == len(self._path):
+            self._path.append(0)
+        return self._path[depth]
+
+
+def _middle(place: int, size: int) -> float:
+    """The position in the middle of an option's share."""
+    return (place + 0.5) / size

@@ -1,0 +1,98 @@
+"""Which job a study belongs to: it continues under the same job only.
+
+A study made of two jobs would hold values that cannot be compared. Only the budget and the time
+limit may change, for they say how long to search, not what for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import optuna
+
+from optimizer.draws import Parameters
+from optimizer.job import Job
+from optimizer.problem import Problem
+from spaces.errors import InputError
+
+_FREE = {"search.trials", "search.timeout_s"}
+_ABSENT = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a study was made for; `job` is the resolved job, `facts` digests of what it names."""
+
+    job: Mapping[str, Any]
+    facts: Mapping[str, str]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, job: Job, problem: Problem) -> Identity:
+        """The identity of a study for `job`."""
+        facts = {"version of servefront": version("servefront"), **problem.facts_digest}
+        return cls(job.resolved(), facts, problem.notes)
+
+
+def claim(
+    study: optuna.Study, identity: Identity, where: str, seeds: list[Parameters] | None = None
+) -> None:
+    """Make the study this job's, or check that it is.
+
+    Raises `InputError` with every changed key, its old and its new value. `seeds` are stored with
+    a new study.
+    """
+    stored = study.user_attrs
+    if "job" not in stored:
+        if study.get_trials(deepcopy=False):
+            raise InputError(
+                "the study in the storage is none of servefront's",
+                where=where,
+                remedy="choose another directory with --out, or another storage",
+            )
+        study.set_user_attr("seeds", seeds or [])
+        study.set_user_attr("facts", dict(identity.facts))
+        study.set_user_attr("job", dict(identity.job))
+    elif changes := list(_changes(stored, identity)):
+        raise InputError(
+            f"the job of this study has changed: {'; '.join(changes)}",
+            where=where,
+            remedy="restore the old values, or start a study with the new ones: --fork NEWDIR",
+        )
+    study.set_user_attr("job", dict(identity.job))
+    study.set_user_attr("notes", list(identity.notes))
+
+
+def _changes(stored: Mapping[str, Any], identity: Identity) -> Iterator[str]:
+    old = _flat(stored["job"])
+    new = _flat(identity.job)
+    same_content = stored["facts"].get(_TRACE) == identity.facts.get(_TRACE)
+    free = _FREE | ({"workload.trace"} if same_content else set())
+    for key in sorted((old.keys() | new.keys()) - free):
+        if old.get(key) != new.get(key):
+            yield f"{key}: {old.get(key, _ABSENT)} -> {new.get(key, _ABSENT)}"
+    for name in sorted(stored["facts"].keys() | identity.facts.keys()):
+        before, now = stored["facts"].get(name), identity.facts.get(name)
+        if before != now:
+            yield f"{name}: {_short(before)} -> {_short(now)}"
+
+
+_TRACE = "content of workload.trace"
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, keys joined by dots."""
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _short(digest: str | None) -> str:
+    return _ABSENT if digest is None else digest[:12]

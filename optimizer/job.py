@@ -1,0 +1,327 @@
+"""job.yaml: what to serve, on what, and what matters. Nothing else reads that file.
+
+A loaded job is canonical: aliases are replaced by catalogue names, single values by lists, and
+paths are absolute, so that equal questions give equal jobs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+
+from objectives.measures import Slo
+from objectives.goals import Constraint, Objective, parse_constraint, parse_objective
+from objectives.workload import SyntheticSpec
+from objectives.workload.presets import preset
+from optimizer.job_checks import check_together
+from spaces import catalog
+from spaces.documents import Document, dump_yaml, read_yaml, validated
+from spaces.errors import InputError, did_you_mean
+from spaces.options import OneOrMore, SpaceOptions
+from spaces.plan import EngineName
+from spaces.precision import KvDtype, WeightsName
+
+DEFAULT_OBJECTIVES = (
+    "maximize tokens_per_s_per_user_p50",
+    "maximize output_tokens_per_s_per_chip",
+)
+SamplerName = Literal["tpe", "nsga2", "random"]
+
+
+def _one_of(*known: str) -> BeforeValidator:
+    """Refuse a word that is not among the known ones, with the nearest of them."""
+
+    def check(value: Any) -> Any:
+        if value not in known:
+            raise InputError(
+                f"must be one of {', '.join(known)}",
+                value=value,
+                remedy=did_you_mean(str(value), known),
+            )
+        return value
+
+    return BeforeValidator(check)
+
+
+def _canonical(found: Callable[[str], Any]) -> BeforeValidator:
+    """Replace a name or alias by the name the catalogue has for it."""
+    return BeforeValidator(lambda name: found(str(name)).name)
+
+
+Engines = Annotated[
+    tuple[Annotated[EngineName, _canonical(catalog.engine)], ...], OneOrMore, Field(min_length=1)
+]
+Weights = Annotated[WeightsName, _one_of("native", "bf16", "fp8", "mxfp4", "nvfp4", "int4")]
+Kv = Annotated[KvDtype, _one_of("bf16", "fp8")]
+
+
+class ChipRange(Document):
+    """How many chips of a kind must be taken at least and may be taken at most."""
+
+    min: NonNegativeInt = 0
+    max: PositiveInt
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_number(cls, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool):
+            if value < 1:
+                raise InputError(
+                    "a chip budget must be at least 1",
+                    value=value,
+                    remedy="give a positive number, or leave the kind out",
+                )
+            return {"max": value}
+        if not isinstance(value, dict | ChipRange):
+            raise InputError(
+                "a chip budget is a number or {min: N, max: N}",
+                value=value,
+                remedy="for example {gb200: 64} or {gb200: {min: 16, max: 64}}",
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ChipRange:
+        if self.min > self.max:
+            raise InputError(
+                "min must not exceed max", value=f"{self.min} > {self.max}", remedy="swap them"
+            )
+        return self
+
+
+class PrecisionChoice(Document):
+    """The number formats to search; `native` weights are the checkpoint's own."""
+
+    weights: Annotated[tuple[Weights, ...], OneOrMore, Field(min_length=1)] = ("native",)
+    kv: Annotated[tuple[Kv, ...], OneOrMore, Field(min_length=1)] = ("bf16",)
+
+
+class WorkloadChoice(Document):
+    """Where the requests come from: a trace file, a preset or stated distributions."""
+
+    trace: str | None = None
+    preset: str | None = None
+    synthetic: SyntheticSpec | None = None
+    requests: PositiveInt | None = None
+
+    @field_validator("preset")
+    @classmethod
+    def _known_preset(cls, name: str | None) -> str | None:
+        return name if name is None else preset(name).name
+
+    @model_validator(mode="after")
+    def _one_source(self) -> WorkloadChoice:
+        given = [k for k in ("trace", "preset", "synthetic") if getattr(self, k) is not None]
+        if len(given) != 1:
+            raise InputError(
+                "a workload is exactly one of `trace`, `preset` and `synthetic`",
+                value=given or "none of them",
+                remedy="for example {preset: fixed-8k1k} or {trace: requests.jsonl}",
+            )
+        if self.synthetic is not None and self.requests is not None:
+            raise InputError(
+                "requests of a synthetic workload stand within `synthetic`",
+                key="requests",
+                value=self.requests,
+                remedy="move the key there",
+            )
+        return self
+
+
+class LoadRange(Document):
+    """The loads to search, of the whole deployment: a closed loop or an open one."""
+
+    concurrency: tuple[PositiveInt, PositiveInt] | None = None
+    request_rate: tuple[PositiveFloat, PositiveFloat] | None = None
+
+    @field_validator("concurrency", "request_rate", mode="before")
+    @classmethod
+    def _range(cls, value: Any) -> Any:
+        numbers = value if isinstance(value, list | tuple) else [value, value]
+        if len(numbers) != 2 or not all(_positive(number) for number in numbers):
+            raise InputError(
+                "a load is a positive number or [low, high]",
+                value=value,
+                remedy="for example concurrency: [1, 256]",
+            )
+        if numbers[0] > numbers[1]:
+            raise InputError(
+                "low must not exceed high", value=value, remedy=f"[{numbers[1]}, {numbers[0]}]?"
+            )
+        return tuple(numbers)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> LoadRange:
+        if (self.concurrency is None) == (self.request_rate is None):
+            raise InputError(
+                "a load is exactly one of `concurrency` and `request_rate`",
+                value="both" if self.concurrency else "neither",
+                remedy="leave `load` out to keep the arrivals as recorded",
+            )
+        return self
+
+
+class SearchSettings(Document):
+    """How to search; `trials` counts different points, those of earlier runs included."""
+
+    trials: PositiveInt = 300
+    seed: NonNegativeInt = 1
+    timeout_s: PositiveFloat | None = None
+    sampler: Annotated[SamplerName, _one_of("tpe", "nsga2", "random")] = "tpe"
+    batch_size: PositiveInt = 8
+
+
+class Job(Document):
+    """Everything that defines a study."""
+
+    model: str
+    chips: dict[Annotated[str, _canonical(catalog.chip)], ChipRange] = Field(min_length=1)
+    engine: Engines = ("vllm",)
+    precision: PrecisionChoice = PrecisionChoice()
+    workload: WorkloadChoice
+    load: LoadRange | None = None
+    objectives: Annotated[
+        tuple[str, ...], OneOrMore, Field(min_length=1, max_length=4)
+    ] = DEFAULT_OBJECTIVES
+    constraints: Annotated[tuple[str, ...], OneOrMore] = ()
+    slo: Slo | None = None
+    prices: dict[Annotated[str, _canonical(catalog.chip)], PositiveFloat] = {}
+    space: SpaceOptions = SpaceOptions()
+    hbm_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    max_model_len: PositiveInt | None = None
+    search: SearchSettings = SearchSettings()
+
+    @field_validator("chips", "prices", mode="before")
+    @classmethod
+    def _each_chip_once(cls, value: Any) -> Any:
+        names = [catalog.chip(str(name)).name for name in value] if isinstance(value, dict) else []
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InputError(
+                "a chip kind may stand only once, whatever its alias",
+                value=", ".join(twice),
+                remedy="add its entries up",
+            )
+        return value
+
+    @field_validator("objectives", mode="after")
+    @classmethod
+    def _goals(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        goals = [_located(parse_objective, text, index) for index, text in enumerate(texts)]
+        metrics = [goal.metric for goal in goals]
+        for index, metric in enumerate(metrics):
+            if metric in metrics[:index]:
+                raise InputError(
+                    "an objective may stand only once", key=str(index), value=metric,
+                    remedy="remove one of the two",
+                )
+        return tuple(str(goal) for goal in goals)
+
+    @field_validator("constraints", mode="after")
+    @classmethod
+    def _bounds(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        bounds = [_located(parse_constraint, text, index) for index, text in enumerate(texts)]
+        return tuple(f"{c.metric} {c.relation} {_number(c.bound)}" for c in bounds)
+
+    @field_validator("space", mode="after")
+    @classmethod
+    def _canonical_chips(cls, space: SpaceOptions) -> SpaceOptions:
+        keys = ("aggregated_chips", "prefill_chips", "decode_chips")
+        names = {key: tuple(_named(key, name) for name in getattr(space, key)) for key in keys}
+        return space.model_copy(update=names)
+
+    @property
+    def goals(self) -> tuple[Objective, ...]:
+        """The objectives, parsed."""
+        return tuple(parse_objective(text) for text in self.objectives)
+
+    @property
+    def bounds(self) -> tuple[Constraint, ...]:
+        """The constraints, parsed."""
+        return tuple(parse_constraint(text) for text in self.constraints)
+
+    def resolved(self) -> dict[str, Any]:
+        """The whole job with its defaults; `load_job` reads it back from anywhere."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def to_yaml(self) -> str:
+        """`resolved` as YAML text."""
+        return dump_yaml(self.resolved())
+
+
+def load_job(path: Path) -> Job:
+    """Read and check a job file; whatever is wrong is told as an `InputError` with its remedy."""
+    try:
+        job = validated(Job, read_yaml(path), str(path))
+        job = _anchored(job, path.parent)
+        check_together(job)
+    except InputError as error:
+        raise InputError(
+            error.rule,
+            where=error.where or str(path),
+            key=error.key,
+            value=error.value,
+            remedy=error.remedy or "compare with a job that `servefront init` writes",
+        ) from None
+    return job
+
+
+def _anchored(job: Job, folder: Path) -> Job:
+    """The job with its paths made absolute and its model by its catalogue name."""
+    workload = job.workload
+    if workload.trace is not None:
+        trace = (folder / workload.trace).absolute()
+        workload = workload.model_copy(update={"trace": str(trace)})
+    return job.model_copy(update={"workload": workload, "model": _model_name(job.model, folder)})
+
+
+def _model_name(name: str, folder: Path) -> str:
+    """A config's absolute path, or the catalogue's name."""
+    path = (folder / name).absolute()
+    if path.suffix == ".json" or (path / "config.json").is_file():
+        return str(path)
+    try:
+        return catalog.model(name).name
+    except InputError as error:
+        remedy = f"{error.remedy}; a path to a Hugging Face config.json will do too"
+        raise InputError(error.rule, key="model", value=name, remedy=remedy) from None
+
+
+def _located(parse: Callable[[str], Any], text: str, index: int) -> Any:
+    """What `parse` makes of the text; an error gets the place in its list."""
+    try:
+        return parse(text)
+    except InputError as error:
+        raise error.located("", str(index)) from None
+
+
+def _named(key: str, chip: str) -> str:
+    try:
+        return catalog.chip(chip).name
+    except InputError as error:
+        raise error.located("", key) from None
+
+
+def _number(value: float) -> str:
+    """The shortest text that reads back to the same number."""
+    return repr(value).removesuffix(".0")
+
+
+def _positive(number: Any) -> bool:
+    return (
+        isinstance(number, int | float)
+        and not isinstance(number, bool)
+        and 0 < number < math.inf
+    )

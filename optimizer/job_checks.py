@@ -1,0 +1,111 @@
+"""What the keys of a job must be to one another, each rule with its remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from objectives.goals import Constraint, Objective
+from objectives.metrics import METRICS
+from spaces import catalog
+from spaces.errors import InputError
+from spaces.options import SpaceOptions
+
+_BETTER = {"higher": "maximize", "lower": "minimize"}
+
+
+class _Workload(Protocol):
+    @property
+    def trace(self) -> str | None: ...
+
+
+class CheckedJob(Protocol):
+    """What of a job the rules look at."""
+
+    @property
+    def chips(self) -> Mapping[str, object]: ...
+    @property
+    def workload(self) -> _Workload: ...
+    @property
+    def goals(self) -> tuple[Objective, ...]: ...
+    @property
+    def bounds(self) -> tuple[Constraint, ...]: ...
+    @property
+    def slo(self) -> object | None: ...
+    @property
+    def prices(self) -> Mapping[str, float]: ...
+    @property
+    def space(self) -> SpaceOptions: ...
+
+
+def check_together(job: CheckedJob) -> None:
+    """Raise an `InputError` for the first rule that the keys of a job break together."""
+    _trace_is_there(job)
+    _roles_have_chips_of_the_budget(job)
+    _objectives_go_the_better_way(job)
+    _slo_metrics_have_an_slo(job)
+    _price_metrics_have_prices(job)
+
+
+def _trace_is_there(job: CheckedJob) -> None:
+    trace = job.workload.trace
+    if trace is not None and not Path(trace).is_file():
+        raise InputError(
+            "the trace must be a file that exists",
+            key="workload.trace",
+            value=trace,
+            remedy="a path is taken relative to the job file",
+        )
+
+
+def _roles_have_chips_of_the_budget(job: CheckedJob) -> None:
+    for key in ("aggregated_chips", "prefill_chips", "decode_chips"):
+        for name in getattr(job.space, key):
+            if name not in job.chips:
+                raise InputError(
+                    "a chip of the space must be in the budget",
+                    key=f"space.{key}",
+                    value=name,
+                    remedy=f"add it to `chips`, or choose among {', '.join(job.chips)}",
+                )
+
+
+def _objectives_go_the_better_way(job: CheckedJob) -> None:
+    for index, goal in enumerate(job.goals):
+        better = _BETTER.get(METRICS[goal.metric].better, goal.direction)
+        if goal.direction != better:
+            raise InputError(
+                f"{METRICS[goal.metric].better} {goal.metric} is better",
+                key=f"objectives.{index}",
+                value=str(goal),
+                remedy=f"{better} {goal.metric}?",
+            )
+
+
+def _slo_metrics_have_an_slo(job: CheckedJob) -> None:
+    wanted = [name for name in _asked_metrics(job) if name.startswith(("goodput", "slo_"))]
+    if wanted and job.slo is None:
+        raise InputError(
+            f"{wanted[0]} needs an SLO",
+            key="slo",
+            value="no slo",
+            remedy="add for example slo: {ttft_ms: 2000, tpot_ms: 50}",
+        )
+
+
+def _price_metrics_have_prices(job: CheckedJob) -> None:
+    wanted = [name for name in _asked_metrics(job) if name.startswith("usd_")]
+    known = {kind for kind in job.chips if kind in job.prices or catalog.chip(kind).usd_per_hour}
+    missing = sorted(job.chips.keys() - known)
+    if wanted and missing:
+        raise InputError(
+            f"{wanted[0]} needs the price of every chip",
+            key="prices",
+            value=f"none for {', '.join(missing)}",
+            remedy=f"add for example prices: {{{missing[0]}: 3.5}}, in USD per chip-hour",
+        )
+
+
+def _asked_metrics(job: CheckedJob) -> list[str]:
+    return [goal.metric for goal in (*job.goals, *job.bounds)]

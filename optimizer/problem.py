@@ -1,0 +1,248 @@
+"""From a job to the problem it poses: facts, requests and the space of plans, all in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from objectives.measures import Slo
+from objectives.goals import Constraint, Objective
+from objectives.workload import (
+    SyntheticSpec,
+    TraceRead,
+    Workload,
+    fitting,
+    generate,
+    offered,
+    read_trace,
+)
+from objectives.workload.presets import preset
+from optimizer.job import Job, LoadRange
+from spaces import catalog
+from spaces.errors import InputError
+from spaces.feasibility import weights_can_be_had
+from spaces.plan import DeploymentPlan, Load, Pool, Precision
+from spaces.precision import WeightsName
+from spaces.site import ChipBudget, Site
+from spaces.space import SearchSpace
+
+REQUEST_RATES = 12
+DROPPED_SHARE_TOLD_LOUDLY = 0.01
+ROUNDS_FOR_STEADY_STATE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is searched and how a plan is judged.
+
+    `seed` is the simulation's. `facts_digest` names the catalogue's entries and the trace the
+    answers rest on. `notes` say in sentences what was left out, and which figures are estimates.
+    """
+
+    site: Site
+    workload: Workload
+    space: SearchSpace
+    objectives: tuple[Objective, ...]
+    constraints: tuple[Constraint, ...]
+    slo: Slo | None
+    prices: Mapping[str, float]
+    seed: int
+    notes: tuple[str, ...]
+    facts_digest: Mapping[str, str]
+
+
+def prepare(job: Job) -> Problem:
+    """Read what the job names; requests that cannot be served at all are dropped and told.
+
+    Raises `InputError` where no request fits the context, a request rate finds no arrival times
+    to stretch, or no weight format can be had.
+    """
+    site, dropped, workload, told = _site(job)
+    base = _base_plan(job, site)
+    weights, unavailable = _weights(job, base, site)
+    loads = load_grid(job.load)
+    offered(workload, loads[-1])
+    space = SearchSpace(
+        site=site,
+        options=job.space,
+        base=base,
+        engines=job.engine,
+        weights=weights,
+        kv=job.precision.kv,
+        loads=loads,
+    )
+    notes = (*told, *dropped, *unavailable, *_few_rounds(workload, loads), *_estimates(job, site))
+    return Problem(
+        site=site,
+        workload=workload,
+        space=space,
+        objectives=job.goals,
+        constraints=job.bounds,
+        slo=job.slo,
+        prices=job.prices,
+        seed=job.search.seed,
+        notes=notes,
+        facts_digest=_facts_digest(job, site),
+    )
+
+
+def load_grid(load: LoadRange | None) -> tuple[Load | None, ...]:
+    """The loads to choose from, ascending; None alone stands for arrivals as recorded.
+
+    Concurrencies are 1, 2, 3, 4, 6, 8, 12, 16, ... within the range; request rates are twelve in
+    geometric steps. Both ends are always there.
+
+    >>> [load.concurrency for load in load_grid(LoadRange(concurrency=(5, 32))) if load]
+    [5, 6, 8, 12, 16, 24, 32]
+    """
+    if load is None:
+        return (None,)
+    if load.concurrency is not None:
+        low, high = load.concurrency
+        powers = [2**k for k in range(high.bit_length())]
+        steps = {*powers, *(3 * power // 2 for power in powers[1:])}
+        within = {step for step in steps if low < step < high}
+        return tuple(Load(concurrency=n) for n in sorted({low, *within, high}))
+    assert load.request_rate is not None, "a load has one kind"
+    return tuple(Load(request_rate=rate) for rate in _rates(*load.request_rate))
+
+
+def _rates(low: float, high: float) -> list[float]:
+    inner = np.geomspace(low, high, REQUEST_RATES)[1:-1].tolist()
+    rounded = {float(f"{rate:.3g}") for rate in inner}
+    return sorted({low, *(rate for rate in rounded if low < rate < high), high})
+
+
+def _site(job: Job) -> tuple[Site, list[str], Workload, list[str]]:
+    model = catalog.model(job.model)
+    everything, told = _requests(job)
+    limit = min(job.max_model_len or model.max_context_tokens, model.max_context_tokens)
+    workload, dropped = fitting(everything, limit)
+    if not len(workload):
+        shortest = int((everything.input_tokens + everything.output_tokens).min())
+        raise InputError(
+            f"no request fits into the context of {limit} tokens, the shortest has {shortest}",
+            key="max_model_len" if job.max_model_len else "workload",
+            value=limit,
+            remedy="serve a longer context, or a workload of shorter requests",
+        )
+    site = Site(
+        model=model,
+        chips={kind: catalog.chip(kind) for kind in job.chips},
+        engines={name: catalog.engine(name) for name in job.engine},
+        budget={kind: ChipBudget(r.min, r.max) for kind, r in job.chips.items()},
+        longest_request_tokens=int((workload.input_tokens + workload.output_tokens).max()),
+        longest_input_tokens=int(workload.input_tokens.max()),
+    )
+    return site, list(_dropped(dropped, len(everything), limit)), workload, told
+
+
+def _requests(job: Job) -> tuple[Workload, list[str]]:
+    choice = job.workload
+    if choice.trace is not None:
+        read = read_trace(Path(choice.trace), limit=choice.requests)
+        return read.workload, list(_trace_notes(read, choice.requests))
+    if choice.preset is not None:
+        found = preset(choice.preset)
+        guess = [f"the workload {found.name} is an assumption: {found.source}"]
+        notes = guess if found.status == "estimate" else []
+        return _generated(found.synthetic, choice.requests, found.name, job.search.seed), notes
+    assert choice.synthetic is not None, "a workload has one source"
+    return _generated(choice.synthetic, None, "synthetic", job.search.seed), []
+
+
+def _generated(spec: SyntheticSpec, requests: int | None, name: str, seed: int) -> Workload:
+    wanted = spec if requests is None else spec.model_copy(update={"requests": requests})
+    return replace(generate(wanted, seed), name=name)
+
+
+def _trace_notes(read: TraceRead, wanted: int | None) -> Iterator[str]:
+    for reason, count in read.dropped.items():
+        yield f"{count} of {read.rows_read} rows of the trace were dropped: {reason}"
+    if wanted is not None and read.rows_kept < wanted:
+        yield f"{wanted} requests were asked for, the trace has {read.rows_kept}"
+    yield from read.warnings
+
+
+def _dropped(dropped: int, total: int, limit: int) -> Iterator[str]:
+    if dropped:
+        share = dropped / total
+        loud = "WARNING: " if share > DROPPED_SHARE_TOLD_LOUDLY else ""
+        yield (
+            f"{loud}{dropped} of {total} requests ({share:.1%}) longer than the context of "
+            f"{limit} tokens were dropped"
+        )
+
+
+def _base_plan(job: Job, site: Site) -> DeploymentPlan:
+    """What all plans of the space have in common, around a pool that is only a place-holder."""
+    engine = site.engines[job.engine[0]]
+    kind = next(iter(job.chips))
+    return DeploymentPlan(
+        model=job.model,
+        engine=engine.name,  # type: ignore[arg-type]  # a validated word
+        topology="aggregated",
+        pools=(Pool(role="aggregated", chip=kind),),
+        hbm_fraction=job.hbm_fraction or engine.hbm_fraction,
+        block_size=engine.block_size,
+        max_model_len=job.max_model_len,
+    )
+
+
+def _weights(
+    job: Job, base: DeploymentPlan, site: Site
+) -> tuple[tuple[WeightsName, ...], list[str]]:
+    """The formats the checkpoint can be had in, and a sentence for each of the others."""
+    kept: list[WeightsName] = []
+    notes = []
+    for name in job.precision.weights:
+        refusal = weights_can_be_had(
+            base.model_copy(update={"precision": Precision(weights=name)}), site
+        )
+        if refusal is None:
+            kept.append(name)
+        else:
+            notes.append(f"weights {name} are left out: {refusal.reason}")
+    if not kept:
+        raise InputError(
+            "at least one weight format must be one the checkpoint can be had in",
+            key="precision.weights",
+            value=list(job.precision.weights),
+            remedy="ask for native",
+        )
+    return tuple(kept), notes
+
+
+def _few_rounds(workload: Workload, loads: tuple[Load | None, ...]) -> Iterator[str]:
+    most = max((load.concurrency or 0 for load in loads if load), default=0)
+    if most * ROUNDS_FOR_STEADY_STATE > len(workload):
+        yield (
+            f"the workload has {len(workload)} requests, fewer than {ROUNDS_FOR_STEADY_STATE} "
+            f"for each of the {most} users of the highest load: start and end weigh in there"
+        )
+
+
+def _estimates(job: Job, site: Site) -> Iterator[str]:
+    for kind, chip in site.chips.items():
+        names = [n for n in chip.estimates() if n != "usd_per_hour" or kind not in job.prices]
+        if names:
+            yield f"figures of {kind} that are estimates or contradicted: {', '.join(names)}"
+    for name, engine in site.engines.items():
+        if engine.status == "estimate":
+            yield f"the description of the engine {name} holds estimates"
+    if site.model.status == "estimate":
+        yield f"the description of the model {site.model.name} holds estimates"
+
+
+def _facts_digest(job: Job, site: Site) -> dict[str, str]:
+    facts = [site.model, *site.chips.values(), *site.engines.values()]
+    texts = "".join(fact.model_dump_json() for fact in facts)
+    digests = {"catalogue entries": hashlib.sha256(texts.encode()).hexdigest()}
+    if job.workload.trace is not None:
+        content = Path(job.workload.trace).read_bytes()
+        digests["content of workload.trace"] = hashlib.sha256(content).hexdigest()
+    return digests

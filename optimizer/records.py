@@ -1,0 +1,117 @@
+"""Trials as the storage keeps them, so that every result can be made again from it alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from objectives.goals import Objective
+from optimizer.evaluate import Evaluation
+from results.trials import TrialRecord
+from spaces.documents import validated
+from spaces.plan import DeploymentPlan
+
+PLAN, OUTCOME, BATCH_END = "plan", "outcome", "batch_end"
+
+# Told in place of a value that is not known, beside a broken constraint: samplers rank such
+# trials by their violation and do not look at these, but no storage takes infinities everywhere.
+PENALTY = {"maximize": 0.0, "minimize": 1e9}
+LARGEST_VIOLATION = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrial:
+    """A told trial: its record and what its evaluation took."""
+
+    record: TrialRecord
+    evaluation: Evaluation
+
+
+def stored_trials(study: optuna.Study) -> list[StoredTrial]:
+    """All told trials of a study, in order of trial number."""
+    told = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return [_stored(trial) for trial in told]
+
+
+def values_to_tell(evaluation: Evaluation, objectives: Sequence[Objective]) -> list[float]:
+    """The value of each objective, or a finite penalty where there is none."""
+    values = [evaluation.metrics.get(o.metric, math.nan) for o in objectives]
+    return [
+        value if math.isfinite(value) else PENALTY[objective.direction]
+        for value, objective in zip(values, objectives, strict=True)
+    ]
+
+
+def tell(
+    study: optuna.Study,
+    trial: optuna.Trial,
+    evaluation: Evaluation,
+    objectives: Sequence[Objective],
+    same_as: int | None,
+) -> None:
+    """Put the outcome of a trial into the study.
+
+    A trial of a run that was killed while it told may have some of its constraints already; they
+    are the same, because evaluations are deterministic.
+    """
+    there = trial.constraints
+    for rule, size in evaluation.violations.items():
+        if rule not in there:
+            trial.set_constraint(rule, _finite(size))
+    trial.set_user_attr(OUTCOME, _outcome(evaluation, same_as))
+    study.tell(trial, values_to_tell(evaluation, objectives))
+
+
+def plan_of(trial: FrozenTrial) -> DeploymentPlan | None:
+    """The plan of a trial; None when the trial was never asked to the end."""
+    data = trial.user_attrs.get(PLAN)
+    return None if data is None else validated(DeploymentPlan, data, f"trial {trial.number}")
+
+
+def _stored(trial: FrozenTrial) -> StoredTrial:
+    plan = plan_of(trial)
+    assert plan is not None, "a told trial has a plan"
+    outcome = dict(trial.user_attrs[OUTCOME])
+    same_as = outcome.pop("same_as")
+    bands = {name: (low, high) for name, (low, high) in outcome.pop("bands").items()}
+    evaluation = Evaluation(bands=bands, **outcome)
+    return StoredTrial(record_of(trial.number, plan, evaluation, same_as), evaluation)
+
+
+def record_of(
+    number: int, plan: DeploymentPlan, evaluation: Evaluation, same_as: int | None
+) -> TrialRecord:
+    """The record of a trial, without what its evaluation took."""
+    return TrialRecord(
+        trial=number,
+        plan=plan,
+        state=evaluation.state,
+        metrics=evaluation.metrics,
+        bands=evaluation.bands,
+        violations=evaluation.violations,
+        reason=evaluation.reason,
+        same_as=same_as,
+    )
+
+
+def _outcome(evaluation: Evaluation, same_as: int | None) -> Mapping[str, Any]:
+    return {
+        "state": evaluation.state,
+        "metrics": dict(evaluation.metrics),
+        "bands": {name: list(band) for name, band in evaluation.bands.items()},
+        "violations": dict(evaluation.violations),
+        "reason": evaluation.reason,
+        "same_as": same_as,
+        "simulated_requests": evaluation.simulated_requests,
+        "simulation_cpu_s": evaluation.simulation_cpu_s,
+        "seconds": evaluation.seconds,
+    }
+
+
+def _finite(size: float) -> float:
+    return size if abs(size) < LARGEST_VIOLATION else math.copysign(LARGEST_VIOLATION, size)

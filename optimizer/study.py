@@ -1,0 +1,201 @@
+"""The search: one coordinator asks in batches, an executor evaluates, results are told in order.
+
+A study can be killed at any moment and started again. What a trial proposes follows from the
+told trials and the study's seed; a trial that was asked but not told is asked to the end,
+evaluated and told. So a study that was killed ends as one that was not, and with the same batch
+size it does not matter who evaluates.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from objectives.goals import Objective
+from optimizer.draws import Parameters, TrialDraw, all_parameters
+from optimizer.evaluate import Evaluation
+from optimizer.executor import Executor
+from optimizer.job import SearchSettings
+from optimizer.records import BATCH_END, PLAN, plan_of, record_of, stored_trials, tell
+from optimizer.sampling import sampler_for, trial_seed
+from results.trials import TrialRecord
+from spaces.plan import DeploymentPlan
+from spaces.space import SearchSpace
+
+# Asking goes on for so many batches of nothing but repeats, then the space counts as exhausted.
+BARREN_BATCHES = 5
+# A space no larger is finished by counting once a whole batch of the sampler repeats.
+COUNTABLE = 5_000
+
+
+class Watch(Protocol):
+    """Is told of every trial."""
+
+    def __call__(self, record: TrialRecord, evaluation: Evaluation) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A trial with its plan, not yet told."""
+
+    trial: optuna.Trial
+    plan: DeploymentPlan
+
+
+@dataclass
+class Search:
+    """A study at work.
+
+    `seeds` are parameters of the first trials; `interrupted` is asked again and again and ends
+    the search with its answer, unless that is empty. `records` grow with every trial told.
+    """
+
+    study: optuna.Study
+    space: SearchSpace
+    objectives: tuple[Objective, ...]
+    settings: SearchSettings
+    executor: Executor
+    watch: Watch
+    interrupted: Callable[[], str] = lambda: ""
+    seeds: Sequence[Parameters] = ()
+    records: list[TrialRecord] = field(default_factory=list)
+    _known: dict[str, tuple[int, Evaluation]] = field(default_factory=dict)
+    _deadline_s: float = float("inf")
+
+    def run(self) -> str:
+        """Search until the budget, the time, the space or the user's patience ends; which of
+        them it was."""
+        self._recall()
+        if self.settings.timeout_s is not None:
+            self._deadline_s = time.monotonic() + self.settings.timeout_s
+        while not (reason := self._reason_to_stop()):
+            self._run_batch(self._batch())
+        return reason
+
+    def _recall(self) -> None:
+        for stored in stored_trials(self.study):
+            self._remember(stored.record, stored.evaluation)
+
+    def _remember(self, record: TrialRecord, evaluation: Evaluation) -> None:
+        self.records.append(record)
+        self._known.setdefault(record.plan.point_id, (record.trial, evaluation))
+
+    def _reason_to_stop(self) -> str:
+        settings = self.settings
+        if reason := self._cut_short():
+            return reason
+        if len(self._known) >= settings.trials:
+            return f"the budget of {settings.trials} trials is used"
+        if len(self._known) >= self.space.size():
+            return f"all {self.space.size()} points of the space are evaluated"
+        barren = BARREN_BATCHES * settings.batch_size
+        if self._repeats_in_a_row() >= barren:
+            return f"the space seems exhausted: the last {barren} trials asked for nothing new"
+        return ""
+
+    def _cut_short(self) -> str:
+        if time.monotonic() >= self._deadline_s:
+            return f"the time limit of {self.settings.timeout_s:g} s is reached"
+        return self.interrupted()
+
+    def _repeats_in_a_row(self) -> int:
+        count = 0
+        for record in reversed(self.records):
+            if record.same_as is None:
+                break
+            count += 1
+        return count
+
+    def _batch(self) -> list[_Asked]:
+        """The trials of the batch at work: what an earlier run left of it, then new ones."""
+        trials = self.study.get_trials(deepcopy=False)
+        left = [t for t in trials if t.state in (TrialState.RUNNING, TrialState.WAITING)]
+        start = len(trials) - len(left)
+        end = (left[0].user_attrs.get(BATCH_END) if left else None) or start + self._batch_size()
+        given = self._given(start, end)
+        attached = [self._attached(trial, end) for trial in left]
+        return attached + [self._ask(n, end, given.get(n)) for n in range(len(trials), end)]
+
+    def _batch_size(self) -> int:
+        return min(self.settings.batch_size, self.settings.trials - len(self._known))
+
+    def _given(self, start: int, end: int) -> dict[int, Parameters]:
+        """Parameters that are not left to the sampler, by trial number.
+
+        First come the study's seeds. Later, when the sampler asked a whole batch of nothing new
+        in a space that can be counted, come points it never asked for.
+        """
+        given = {n: self.seeds[n] for n in range(start, min(end, len(self.seeds)))}
+        stuck = self._repeats_in_a_row() >= self.settings.batch_size
+        if not stuck or self.space.size() > COUNTABLE:
+            return given
+        new = [found for point, found in all_parameters(self.space) if point not in self._known]
+        chance = random.Random(trial_seed(self.settings.seed, start))
+        picked = chance.sample(new, min(end - start, len(new)))
+        return dict(enumerate(picked, start)) | given
+
+    def _ask(self, number: int, end: int, given: Parameters | None) -> _Asked:
+        if given is not None:
+            self.study.enqueue_trial(given)
+        self._sampler_of(number)
+        trial = self.study.ask()
+        assert trial.number == number, "only the coordinator asks"
+        return self._drawn(trial, end)
+
+    def _attached(self, left: FrozenTrial, end: int) -> _Asked:
+        """A trial that an earlier run asked and did not tell."""
+        self._sampler_of(left.number)
+        if left.state == TrialState.WAITING:
+            trial = self.study.ask()
+        else:
+            trial = optuna.Trial(self.study, left._trial_id)
+        plan = plan_of(left)
+        return self._drawn(trial, end) if plan is None else _Asked(trial, plan)
+
+    def _sampler_of(self, number: int) -> None:
+        settings = self.settings
+        self.study.sampler = sampler_for(
+            settings.sampler, settings.seed, number, settings.batch_size
+        )
+
+    def _drawn(self, trial: optuna.Trial, end: int) -> _Asked:
+        trial.set_user_attr(BATCH_END, end)
+        plan = self.space.plan(TrialDraw(trial))
+        trial.set_user_attr(PLAN, plan.model_dump(mode="json", exclude_none=True))
+        return _Asked(trial, plan)
+
+    def _run_batch(self, batch: Sequence[_Asked]) -> None:
+        """Evaluate the plans that are new and tell every trial in the order of asking.
+
+        When the search is cut short the rest of the batch stays asked, for the next run to tell.
+        """
+        new = {a.plan.point_id: a.plan for a in batch if a.plan.point_id not in self._known}
+        plans = list(new.values())
+        with closing(self.executor.evaluate(plans, self._is_cut_short)) as results:
+            for asked in batch:
+                known = self._known.get(asked.plan.point_id)
+                evaluation = next(results, None) if known is None else known[1]
+                if evaluation is None:
+                    return
+                self._tell(asked, evaluation, None if known is None else known[0])
+
+    def _is_cut_short(self) -> bool:
+        return bool(self._cut_short())
+
+    def _tell(self, asked: _Asked, evaluation: Evaluation, same_as: int | None) -> None:
+        if same_as is not None:
+            evaluation = replace(
+                evaluation, simulated_requests=0, simulation_cpu_s=0.0, seconds=0.0
+            )
+        tell(self.study, asked.trial, evaluation, self.objectives, same_as)
+        record = record_of(asked.trial.number, asked.plan, evaluation, same_as)
+        self._remember(record, evaluation)
+        self.watch(record, evaluation)
+

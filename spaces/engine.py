@@ -1,0 +1,56 @@
+"""A serving engine as the catalogue describes it: how it batches, and which layouts it can run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, PositiveInt
+
+from spaces.documents import Document
+from spaces.precision import Dtype
+
+
+class EngineSpec(Document):
+    """One serving engine at the version that plans assume unless they name another.
+
+    `scheduling` is `mixed` where one step holds decoding requests and prefill chunks together, and
+    `alternating` where a step is either prefill or decode. `block_size` is in tokens.
+    `expert_parallel_sizes` is the rule for the ranks over which experts are spread: `one-or-all`
+    of the tp x dp ranks of a stage, or any of their `divisors`. `attention_dp_sizes` is the rule
+    for attention data parallelism: `any`, or `one-or-all` ranks.
+    """
+
+    name: str
+    title: str
+    aliases: tuple[str, ...] = ()
+    version: str
+    scheduling: Literal["mixed", "alternating"]
+    block_size: PositiveInt
+    hbm_fraction: float = Field(gt=0, le=1)
+    chip_vendors: tuple[str, ...] = Field(min_length=1)
+    weight_formats: tuple[Dtype, ...] = Field(min_length=1)
+    expert_parallel_sizes: Literal["one-or-all", "divisors"]
+    attention_dp_sizes: Literal["any", "one-or-all"]
+    exportable: bool = True
+    source: str
+    checked: str
+    status: Literal["verified", "estimate"] = "verified"
+    notes: tuple[str, ...] = ()
+
+    def expert_parallel_choices(self, ranks: int) -> list[int]:
+        """The sizes `ep` may take in a stage of `ranks` = tp x dp ranks, ascending.
+
+        >>> engine = EngineSpec(
+        ...     name="e", title="E", version="1", scheduling="mixed", block_size=16,
+        ...     hbm_fraction=0.9, chip_vendors=("NVIDIA",), weight_formats=("bf16",),
+        ...     expert_parallel_sizes="divisors", attention_dp_sizes="any", source="", checked="")
+        >>> engine.expert_parallel_choices(8)
+        [1, 2, 4, 8]
+        """
+        if self.expert_parallel_sizes == "one-or-all":
+            return sorted({1, ranks})
+        return [size for size in range(1, ranks + 1) if ranks % size == 0]
+
+    def allows_attention_dp(self, tp: int, dp: int) -> bool:
+        """Whether the engine can run `dp` attention ranks of `tp` chips each in one stage."""
+        return self.attention_dp_sizes == "any" or tp == 1 or dp == 1

@@ -1,0 +1,219 @@
+"""Whether a plan can exist: one rule, one function, `(plan, site) -> Infeasible or None`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spaces.memory import hbm_ledger
+from spaces.plan import DeploymentPlan, Pool
+from spaces.precision import BYTES_PER_WEIGHT
+from spaces.sharding import stage_layers
+from spaces.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """Why a plan cannot be: the rule, a sentence with the numbers, and how far it is off.
+
+    `shortfall` is relative to what there is and greater than zero: 0.25 is a quarter too much.
+    """
+
+    rule: str
+    reason: str
+    shortfall: float
+
+
+Rule = Callable[[DeploymentPlan, Site], Infeasible | None]
+
+
+def infeasible(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """The first rule that `plan` breaks at `site`, or None when it can be deployed."""
+    for rule in RULES:
+        refusal = rule(plan, site)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def chips_within_budget(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """Chips of each kind lie within the budget."""
+    for kind, count in plan.chips_by_kind.items():
+        if kind not in site.budget:
+            return Infeasible("budget", f"no {kind} is in the budget, {count} are planned", 1.0)
+    for kind, budget in site.budget.items():
+        count = plan.chips_by_kind.get(kind, 0)
+        if count > budget.most:
+            over = f"{count} {kind} are planned, the budget has {budget.most}"
+            return Infeasible("budget", over, count / budget.most - 1)
+        if count < budget.least:
+            under = f"{count} {kind} are planned, at least {budget.least} must be used"
+            return Infeasible("budget", under, 1 - count / budget.least)
+    return None
+
+
+def engine_runs_it(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """The engine runs on the chips, with the weights' format and the experts' layout."""
+    engine = site.engines[plan.engine]
+    weights = site.model.weights(plan.precision.weights)
+    for dtype in {weights.routed_experts, weights.linear}:
+        if dtype not in engine.weight_formats:
+            return Infeasible("engine", f"{engine.title} does not run {dtype} weights", 1.0)
+    for pool in plan.pools:
+        vendor = site.chips[pool.chip].vendor
+        if vendor not in engine.chip_vendors:
+            reason = f"{engine.title} does not run on {pool.chip} ({vendor})"
+            return Infeasible("engine", reason, 1.0)
+        ranks = pool.tp * pool.dp
+        if site.model.moe and pool.ep not in engine.expert_parallel_choices(ranks):
+            choices = engine.expert_parallel_choices(ranks)
+            reason = (
+                f"{engine.title} spreads experts of {ranks} ranks over {choices}, not {pool.ep}"
+            )
+            return Infeasible("engine", reason, 1.0)
+        if not engine.allows_attention_dp(pool.tp, pool.dp):
+            reason = f"{engine.title} cannot run attention DP {pool.dp} with TP {pool.tp}"
+            return Infeasible("engine", reason, 1.0)
+    return None
+
+
+def layout_divides(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """Heads, experts and layers divide over the ranks."""
+    for pool in plan.pools:
+        reason = layout_conflict(pool, site)
+        if reason:
+            return Infeasible("layout", f"{pool.role} pool {pool.layout}: {reason}", 1.0)
+    return None
+
+
+def layout_conflict(pool: Pool, site: Site) -> str:
+    """What does not divide in a pool's layout, in words; empty when all does."""
+    model, moe = site.model, site.model.moe
+    for group in model.attention:
+        if group.heads % pool.tp:
+            return f"tp must divide the {group.heads} attention heads"
+        if group.kind == "gqa" and group.kv_heads % pool.tp and pool.tp % group.kv_heads:
+            return f"tp must divide the {group.kv_heads} KV heads or be a multiple of them"
+    for ffn in model.ffn:
+        if ffn.kind == "dense" and ffn.intermediate_size % pool.tp:
+            return f"tp must divide the feed-forward width {ffn.intermediate_size}"
+    if pool.pp > model.layers:
+        return f"{pool.pp} stages for {model.layers} layers"
+    if pool.tp > site.chips[pool.chip].scaleup_size:
+        return f"tp must stay within the {site.chips[pool.chip].scaleup_size} chips of a domain"
+    if moe is None:
+        if pool.ep > 1 or pool.dp > 1:
+            return "a dense model has no experts to spread: ep and dp must be 1, use replicas"
+        return ""
+    if (pool.tp * pool.dp) % pool.ep:
+        return f"ep must divide the tp x dp = {pool.tp * pool.dp} ranks"
+    if moe.routed_experts % pool.ep:
+        return f"ep must divide the {moe.routed_experts} experts"
+    return _expert_slice_conflict(plan_ranks=pool.tp * pool.dp // pool.ep, site=site)
+
+
+def _expert_slice_conflict(plan_ranks: int, site: Site) -> str:
+    """A tensor-sliced expert must keep whole quantisation blocks."""
+    moe = site.model.moe
+    assert moe is not None
+    width = moe.expert_intermediate_size
+    if width % plan_ranks:
+        return f"expert width {width} must divide over {plan_ranks} tensor slices"
+    native = site.model.native_weights.routed_experts
+    if native == "fp8" and plan_ranks > 1 and (width // plan_ranks) % 128:
+        return f"slices of expert width {width} must keep blocks of 128, use a larger ep"
+    return ""
+
+
+def batch_within_step(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """A step has room for one token of every running request."""
+    for pool in plan.pools:
+        if pool.max_num_batched_tokens < pool.max_num_seqs:
+            reason = (
+                f"max_num_batched_tokens {pool.max_num_batched_tokens} must be at least "
+                f"max_num_seqs {pool.max_num_seqs} in the {pool.role} pool"
+            )
+            short = pool.max_num_seqs / pool.max_num_batched_tokens - 1
+            return Infeasible("batch", reason, short)
+    return None
+
+
+def context_within_model(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """The longest request fits into the context the plan serves."""
+    limit = min(plan.max_model_len or site.model.max_context_tokens, site.model.max_context_tokens)
+    if site.longest_request_tokens <= limit:
+        return None
+    reason = f"the longest request has {site.longest_request_tokens} tokens, {limit} are served"
+    return Infeasible("context", reason, site.longest_request_tokens / limit - 1)
+
+
+def memory_suffices(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """Weights, activations and the KV of the longest request fit into HBM."""
+    for pool in plan.pools:
+        chip = site.chips[pool.chip]
+        ledger = hbm_ledger(site.model, chip, pool, plan)
+        tokens = (
+            site.longest_input_tokens if pool.role == "prefill" else site.longest_request_tokens
+        )
+        kv = tokens * ledger.kv_bytes_per_token + ledger.request_bytes
+        needed = ledger.usable_bytes - ledger.kv_budget_bytes + kv
+        blocks = -(-tokens // plan.block_size) + ledger.request_blocks(plan.block_size)
+        if blocks > ledger.kv_blocks(plan.block_size):
+            reason = (
+                f"{pool.role} pool {pool.layout} on {pool.chip}: {needed / 1e9:.1f} GB a chip "
+                f"needed ({ledger.sentence()}; KV of the longest request, {tokens} tokens, "
+                f"{kv / 1e9:.1f})"
+            )
+            short = max(needed / ledger.usable_bytes - 1, 1e-6)
+            return Infeasible("memory", reason, short)
+    return None
+
+
+def host_memory_suffices(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """The host tier is no larger than the host memory of a chip."""
+    for pool in plan.pools:
+        there = site.chips[pool.chip].host_dram_gb.value
+        if plan.kv.host_gb_per_chip > there:
+            reason = (
+                f"host tier of {plan.kv.host_gb_per_chip:g} GB a chip, "
+                f"a {pool.chip} has {there:g} GB of host memory"
+            )
+            return Infeasible("host memory", reason, plan.kv.host_gb_per_chip / there - 1)
+    return None
+
+
+def weights_can_be_had(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """Converting never widens: weights are not asked for in more bytes than the checkpoint has."""
+    native = (
+        site.model.native_weights.routed_experts
+        if site.model.moe
+        else (site.model.native_weights.linear)
+    )
+    asked = plan.precision.weights
+    if asked != "native" and BYTES_PER_WEIGHT[asked] > BYTES_PER_WEIGHT[native]:
+        reason = f"the checkpoint is in {native}, {asked} weights would only be larger"
+        return Infeasible("precision", reason, BYTES_PER_WEIGHT[asked] / BYTES_PER_WEIGHT[native])
+    return None
+
+
+def stages_even_enough(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """No pipeline stage has less than half the layers of the fullest."""
+    for pool in plan.pools:
+        shares = stage_layers(site.model.layers, pool.pp)
+        if 2 * shares[-1] < shares[0]:
+            reason = f"{pool.pp} stages of {site.model.layers} layers are too uneven"
+            return Infeasible("layout", reason, shares[0] / shares[-1] - 1)
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    chips_within_budget,
+    layout_divides,
+    stages_even_enough,
+    engine_runs_it,
+    weights_can_be_had,
+    batch_within_step,
+    context_within_model,
+    host_memory_suffices,
+    memory_suffices,
+)

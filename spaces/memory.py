@@ -1,0 +1,121 @@
+"""What fills the HBM of a chip, and how much is left for KV."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spaces.chip import ChipSpec
+from spaces.model import ModelSpec
+from spaces.plan import DeploymentPlan, Pool
+from spaces.precision import BYTES_PER_KV_ELEMENT
+from spaces.sharding import (
+    embedding_bytes_per_chip,
+    expert_bytes_per_chip,
+    kv_bytes_per_token_per_chip,
+    linear_bytes_per_chip,
+    state_bytes_per_request_per_chip,
+)
+
+# CUDA or HIP context, collective buffers and captured graphs. An estimate: engines report 2 to
+# 4 GB a chip beside weights and KV.
+RUNTIME_BYTES = 3e9
+
+
+@dataclass(frozen=True, slots=True)
+class HbmLedger:
+    """One chip's memory in bytes, entry by entry (the fullest pipeline stage)."""
+
+    hbm_bytes: float
+    usable_bytes: float
+    linear_bytes: float
+    expert_bytes: float
+    embedding_bytes: float
+    activation_bytes: float
+    runtime_bytes: float
+    kv_bytes_per_token: float
+    request_bytes: float
+
+    @property
+    def weight_bytes(self) -> float:
+        """All weights."""
+        return self.linear_bytes + self.expert_bytes + self.embedding_bytes
+
+    @property
+    def kv_budget_bytes(self) -> float:
+        """What is left for KV; negative when the weights alone do not fit."""
+        taken = self.weight_bytes + self.activation_bytes + self.runtime_bytes
+        return self.usable_bytes - taken
+
+    def kv_blocks(self, block_size: int) -> int:
+        """KV blocks of `block_size` tokens that fit."""
+        return max(0, math.floor(self.kv_budget_bytes / (block_size * self.kv_bytes_per_token)))
+
+    def request_blocks(self, block_size: int) -> int:
+        """Blocks' worth of memory each running request needs beside its tokens."""
+        return math.ceil(self.request_bytes / (block_size * self.kv_bytes_per_token))
+
+    def sentence(self) -> str:
+        """Where the memory goes, in GB, for a message."""
+        parts = {
+            "experts": self.expert_bytes,
+            "other layers": self.linear_bytes,
+            "embeddings": self.embedding_bytes,
+            "activations": self.activation_bytes,
+            "runtime": self.runtime_bytes,
+        }
+        told = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in parts.items() if size)
+        return f"{told} of {self.usable_bytes / 1e9:.1f} GB usable"
+
+
+def hbm_ledger(model: ModelSpec, chip: ChipSpec, pool: Pool, plan: DeploymentPlan) -> HbmLedger:
+    """The memory of a chip of `pool`.
+
+    A sliding window's KV and a recurrent state do not grow with the context: they are counted
+    once for each running request (`request_bytes`).
+    """
+    window = kv_bytes_per_token_per_chip(model, pool, plan.precision.kv, windowed=True)
+    growing = kv_bytes_per_token_per_chip(model, pool, plan.precision.kv)
+    return HbmLedger(
+        hbm_bytes=chip.hbm_bytes,
+        usable_bytes=chip.hbm_bytes * plan.hbm_fraction,
+        linear_bytes=linear_bytes_per_chip(model, pool, plan.precision),
+        expert_bytes=expert_bytes_per_chip(model, pool, plan.precision),
+        embedding_bytes=embedding_bytes_per_chip(model, pool, plan.precision),
+        activation_bytes=activation_bytes(model, pool),
+        runtime_bytes=RUNTIME_BYTES,
+        kv_bytes_per_token=growing or window,
+        request_bytes=(window * model.window_tokens if growing else 0.0)
+        + state_bytes_per_request_per_chip(model, pool),
+    )
+
+
+def activation_bytes(model: ModelSpec, pool: Pool) -> float:
+    """Peak activations of a full step in bf16, an estimate from shapes.
+
+    The widest moment holds, for each token of the step, the residual stream twice and the widest
+    inner layer: the gate and up halves of a dense layer, or the inputs and inner halves of the
+    experts a token visits. Logits (fp32) are kept for each request.
+    """
+    tokens = pool.max_num_batched_tokens
+    inner = 0.0
+    for group in model.ffn:
+        if group.kind == "dense":
+            inner = max(inner, 2 * group.intermediate_size / pool.tp)
+        else:
+            width = group.expert_width(model.hidden_size)
+            inner = max(
+                inner, group.top_k * (width + 2 * group.expert_intermediate_size) / pool.tp
+            )
+    logits = 4.0 * pool.max_num_seqs * model.vocab_size / pool.tp
+    return 2.0 * tokens * (2 * model.hidden_size + inner) + logits
+
+
+def host_kv_tokens(model: ModelSpec, pool: Pool, plan: DeploymentPlan) -> int:
+    """Tokens of KV the host tier holds for one attention rank; a latent is stored once."""
+    budget = plan.kv.host_gb_per_chip * 1e9 * pool.tp * pool.pp
+    width = BYTES_PER_KV_ELEMENT[plan.precision.kv]
+    per_token = width * sum(
+        group.layers * group.kv_elements_per_token for group in model.attention
+    )
+    return math.floor(budget / per_token)

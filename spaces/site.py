@@ -1,0 +1,40 @@
+"""What a deployment is planned for: model, chips at hand, engines, the longest request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spaces.chip import ChipSpec
+from spaces.engine import EngineSpec
+from spaces.model import ModelSpec
+from spaces.plan import EngineName
+
+
+@dataclass(frozen=True, slots=True)
+class ChipBudget:
+    """How many chips of a kind a deployment must take at least and may take at most."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The facts a plan is judged against.
+
+    `budget` has an entry for each chip kind that may be used. `longest_request_tokens` (input and
+    output) and `longest_input_tokens` are those of the workload to be served.
+    """
+
+    model: ModelSpec
+    chips: Mapping[str, ChipSpec]
+    engines: Mapping[EngineName, EngineSpec]
+    budget: Mapping[str, ChipBudget]
+    longest_request_tokens: int
+    longest_input_tokens: int
+
+    @property
+    def budget_chips(self) -> int:
+        """All chips of the budget."""
+        return sum(budget.most for budget in self.budget.values())

@@ -1,0 +1,281 @@
+"""The search space: what may be chosen, encoded so that a choice is legal by construction.
+
+Questions go from the outside in: topology, engine, formats, chips (together a *branch*), then each
+pool's layout among those that divide and fit, its replicas among what the budget leaves, its
+batch, and last the host tier, the router and the load. A question with one answer is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import TypeVar
+
+from spaces.draw import Draw
+from spaces.errors import NothingFeasible
+from spaces.layouts import (
+    candidate_layouts,
+    draw_layout,
+    legal_batches,
+    memory_refusal,
+    with_batch,
+)
+from spaces.options import SpaceOptions
+from spaces.plan import (
+    TOPOLOGY_ROLES,
+    DeploymentPlan,
+    EngineName,
+    KvTiers,
+    Load,
+    Pool,
+    Precision,
+    Topology,
+)
+from spaces.precision import KvDtype, WeightsName
+from spaces.site import Site
+
+Option = TypeVar("Option")
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The choices without order, which decide what layouts there are; `chips` go by pool."""
+
+    topology: Topology
+    engine: EngineName
+    weights: WeightsName
+    kv: KvDtype
+    chips: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """All plans a job allows at a site, under each of its loads.
+
+    `base` holds what is not searched (model, memory share, block size); None among `loads` stands
+    for the arrivals as recorded.
+    """
+
+    site: Site
+    options: SpaceOptions
+    base: DeploymentPlan
+    engines: tuple[EngineName, ...]
+    weights: tuple[WeightsName, ...]
+    kv: tuple[KvDtype, ...]
+    loads: tuple[Load | None, ...]
+
+    def plan(self, draw: Draw) -> DeploymentPlan:
+        """A legal plan at a load, by the answers of `draw`; `NothingFeasible` if there is none."""
+        branch = self._draw_branch(draw)
+        pools = self._draw_pools(draw, branch)
+        host_gb = _ordered(draw, "host_gb_per_chip", self.options.host_gb_per_chip)
+        return self._on(branch).model_copy(
+            update={
+                "pools": pools,
+                "kv": KvTiers(host_gb_per_chip=host_gb),
+                "router": _unordered(draw, "router", self.options.router),
+                "load": _ordered(draw, "load", self.loads),
+            }
+        )
+
+    def size(self) -> int:
+        """How many plans, each load apart, the space holds."""
+        pools = sum(self._pool_choices(branch) for branch in self.legal)
+        options = self.options
+        return pools * len(options.host_gb_per_chip) * len(options.router) * len(self.loads)
+
+    def dimensions(self) -> dict[str, list[str]]:
+        """Each dimension with the values that some legal plan takes."""
+        values: dict[str, dict[str, None]] = {}
+
+        def note(name: str, *found: object) -> None:
+            values.setdefault(name, {}).update((str(value), None) for value in found)
+
+        for branch, pools in self.legal.items():
+            note("topology", branch.topology)
+            note("engine", branch.engine)
+            note("weights", branch.weights)
+            note("kv", branch.kv)
+            for layouts in pools:
+                role = layouts[0].role
+                note(f"{role}.chip", layouts[0].chip)
+                note(f"{role}.layout", *(layout.layout for layout in layouts))
+        note("max_num_seqs", *self.options.max_num_seqs)
+        note("max_num_batched_tokens", *self.options.max_num_batched_tokens)
+        note("host_gb_per_chip", *(f"{gb:g}" for gb in self.options.host_gb_per_chip))
+        note("router", *self.options.router)
+        note("load", *(load or "as recorded" for load in self.loads))
+        return {name: list(found) for name, found in values.items()}
+
+    @cached_property
+    def legal(self) -> dict[Branch, tuple[tuple[Pool, ...], ...]]:
+        """The legal layouts of each pool of each branch that has a legal plan."""
+        found = {branch: self._layouts(branch) for branch in self._branches()}
+        legal = {branch: pools for branch, pools in found.items() if self._room_for(pools)}
+        if not legal:
+            raise NothingFeasible(self._why_nothing())
+        return legal
+
+    def _branches(self) -> Iterator[Branch]:
+        for topology, engine, weights, kv in product(
+            self.options.topology, self.engines, self.weights, self.kv
+        ):
+            roles = TOPOLOGY_ROLES[topology]
+            kinds = [self.options.chips(role) or tuple(self.site.budget) for role in roles]
+            for chips in product(*kinds):
+                yield Branch(topology, engine, weights, kv, chips)
+
+    def _layouts(self, branch: Branch) -> tuple[tuple[Pool, ...], ...]:
+        plan = self._on(branch)
+        return tuple(
+            tuple(
+                layout
+                for layout in candidate_layouts(plan, pool, self.site, self.options)
+                if memory_refusal(plan, layout, self.site) is None
+            )
+            for pool in self._smallest_pools(branch)
+        )
+
+    def _smallest_pools(self, branch: Branch) -> list[Pool]:
+        """A pool for each role at the smallest batch, layout still open."""
+        step, seats = min(self.options.max_num_batched_tokens), min(self.options.max_num_seqs)
+        return [
+            with_batch(Pool(role=role, chip=chip), max(step, seats), seats)
+            for role, chip in zip(TOPOLOGY_ROLES[branch.topology], branch.chips, strict=True)
+        ]
+
+    def _room_for(self, pools: Sequence[Sequence[Pool]]) -> bool:
+        """Whether one replica of the smallest layout of every pool stays within the budget."""
+        taken: dict[str, int] = {}
+        for layouts in pools:
+            if not layouts:
+                return False
+            chip = layouts[0].chip
+            taken[chip] = taken.get(chip, 0) + _smallest(layouts)
+        return all(count <= self.site.budget[chip].most for chip, count in taken.items())
+
+    def _on(self, branch: Branch) -> DeploymentPlan:
+        precision = Precision(weights=branch.weights, kv=branch.kv)
+        return self.base.model_copy(
+            update={
+                "topology": branch.topology,
+                "engine": branch.engine,
+                "precision": precision,
+            }
+        )
+
+    def _draw_branch(self, draw: Draw) -> Branch:
+        """One legal branch, its parts asked one by one among those that remain possible.
+
+        The options of a question depend on the answers before it, so its name carries them.
+        """
+        remaining = list(self.legal)
+        name = ""
+        for part in ("topology", "engine", "weights", "kv", "chips"):
+            options = _distinct(_word(getattr(branch, part)) for branch in remaining)
+            answer = _unordered(draw, f"{name}{part}", options)
+            remaining = [b for b in remaining if _word(getattr(b, part)) == answer]
+            name = f"{name}{answer}." if len(options) > 1 else name
+        return remaining[0]
+
+    def _draw_pools(self, draw: Draw, branch: Branch) -> tuple[Pool, ...]:
+        """The pools: each one's layout first, then replicas of what the budget leaves."""
+        left = {kind: budget.most for kind, budget in self.site.budget.items()}
+        pools: list[Pool] = []
+        choices = self.legal[branch]
+        for place, layouts in enumerate(choices):
+            chip = branch.chips[place]
+            later = [other for other in choices[place + 1 :] if other[0].chip == chip]
+            room = left[chip] - sum(_smallest(other) for other in later)
+            fitting = [layout for layout in layouts if layout.chips_per_replica <= room]
+            pools.append(draw_layout(draw, fitting))
+            left[chip] -= pools[-1].chips_per_replica
+        return tuple(self._completed(draw, branch, pool, left) for pool in pools)
+
+    def _completed(self, draw: Draw, branch: Branch, pool: Pool, left: dict[str, int]) -> Pool:
+        """The pool with replicas and batch chosen; further chips are subtracted from `left`."""
+        role = pool.role
+        most = 1 + left[pool.chip] // pool.chips_per_replica
+        replicas = _ordered(draw, f"{role}.replicas", range(1, most + 1))
+        left[pool.chip] -= (replicas - 1) * pool.chips_per_replica
+        batches = legal_batches(self._on(branch), pool, self.site, self.options)
+        steps = _distinct(step for step, _ in batches)
+        if role == "decode":  # its step follows from its seats
+            step, seats = _ordered(draw, f"{role}.max_num_seqs", batches)
+        else:
+            step = _ordered(draw, f"{role}.max_num_batched_tokens", steps)
+            seats = _ordered(draw, f"{role}.max_num_seqs", [s for t, s in batches if t == step])
+        return with_batch(pool, step, seats).model_copy(update={"replicas": replicas})
+
+    def _pool_choices(self, branch: Branch) -> int:
+        """Combinations of layouts, replicas and batches of a branch."""
+        plan = self._on(branch)
+        weights: list[dict[int, int]] = []  # pool -> chips of a replica -> layouts x batches
+        for layouts in self.legal[branch]:
+            sizes: dict[int, int] = {}
+            for layout in layouts:
+                batches = len(legal_batches(plan, layout, self.site, self.options))
+                size = layout.chips_per_replica
+                sizes[size] = sizes.get(size, 0) + batches
+            weights.append(sizes)
+        budgets = [self.site.budget[chip].most for chip in branch.chips]
+        if len(weights) == 1:
+            return sum((budgets[0] // size) * count for size, count in weights[0].items())
+        shared = branch.chips[0] == branch.chips[1]
+        return sum(
+            first_count * second_count * _replica_pairs(first, second, budgets, shared)
+            for (first, first_count), (second, second_count) in product(
+                weights[0].items(), weights[1].items()
+            )
+        )
+
+    def _why_nothing(self) -> str:
+        """Which rule leaves no plan, with the nearest miss."""
+        refusals = []
+        for branch in self._branches():
+            plan = self._on(branch)
+            for pool in self._smallest_pools(branch):
+                for layout in candidate_layouts(plan, pool, self.site, self.options):
+                    refusal = memory_refusal(plan, layout, self.site)
+                    if refusal:
+                        refusals.append(refusal)
+        if not refusals:
+            return (
+                "no plan is legal: no tp, pp, dp and ep of the space divides the model, suits the "
+                "engine and stays within the chip budget for every pool; widen `space` or `chips`"
+            )
+        nearest = min(refusals, key=lambda refusal: refusal.shortfall)
+        return (
+            f"no plan fits into memory: {len(refusals)} layouts were refused, the nearest miss "
+            f"being {nearest.reason}; use more chips, chips with more memory or narrower formats"
+        )
+
+
+def _replica_pairs(first: int, second: int, budgets: list[int], shared: bool) -> int:
+    """Pairs of replica counts of two pools with `first` and `second` chips a replica."""
+    if not shared:
+        return (budgets[0] // first) * (budgets[1] // second)
+    most = (budgets[0] - second) // first
+    return sum((budgets[0] - count * first) // second for count in range(1, most + 1))
+
+
+def _smallest(layouts: Sequence[Pool]) -> int:
+    return min(layout.chips_per_replica for layout in layouts)
+
+
+def _word(value: str | tuple[str, ...]) -> str:
+    return value if isinstance(value, str) else "+".join(value)
+
+
+def _distinct(values: Iterable[Option]) -> list[Option]:
+    return list(dict.fromkeys(values))
+
+
+def _ordered(draw: Draw, name: str, options: Sequence[Option]) -> Option:
+    return options[0] if len(options) == 1 else draw.ordered(name, options)
+
+
+def _unordered(draw: Draw, name: str, options: Sequence[Option]) -> Option:
+    return options[0] if len(options) == 1 else draw.unordered(name, options)

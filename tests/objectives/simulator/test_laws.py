@@ -1,0 +1,239 @@
+"""Laws that hold in every run, whatever the deployment and the load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from objectives.simulator import PoolSetup, Scenario, SimulationResult, simulate
+from objectives.workload.load import OfferedLoad
+from objectives.workload.workload import Workload
+from tests.conftest import REPOSITORY
+from tests.objectives.simulator.worlds import made_up_costs, random_world, workload_of
+
+SEEDS = range(500, 700)
+
+
+def pool(**changes: object) -> PoolSetup:
+    """A roomy aggregated pool of one replica."""
+    plain = PoolSetup(
+        role="aggregated",
+        replicas=1,
+        ranks=1,
+        seats=16,
+        step_tokens=512,
+        alternating=False,
+        kv_blocks=4000,
+        request_blocks=0,
+        costs=made_up_costs(),
+        link_bytes_per_s=1e9,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def chat(requests: int = 60, gap_s: float = 0.05, seed: int = 0) -> Workload:
+    """Short prompts, medium answers, Poisson arrivals."""
+    rng = np.random.default_rng(seed)
+    arrivals = np.cumsum(rng.exponential(gap_s, requests))
+    return workload_of(arrivals, rng.integers(20, 300, requests), rng.integers(2, 120, requests))
+
+
+def open_loop(scenario: Scenario, workload: Workload) -> SimulationResult:
+    return simulate(scenario, workload, OfferedLoad(workload.arrival_s, 0))
+
+
+def closed_loop(scenario: Scenario, workload: Workload, clients: int) -> SimulationResult:
+    return simulate(scenario, workload, OfferedLoad(np.zeros(len(workload)), clients))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_requests_are_conserved_and_their_times_in_order(seed: int) -> None:
+    scenario, workload, load = random_world(seed)
+    result = simulate(scenario, workload, load)
+    records = result.requests
+    done = records.finished
+    for place in np.flatnonzero(~done):  # only what can never fit is turned away
+        needed = records.input_tokens[place] + records.output_tokens[place]
+        smallest = min(p.kv_blocks - p.request_blocks for p in scenario.pools)
+        assert needed > (smallest - 1) * scenario.block_tokens
+    assert (records.first_token_s[done] > records.arrival_s[done]).all()
+    assert (records.finish_s[done] >= records.first_token_s[done]).all()
+    assert result.makespan_s == np.nanmax(np.append(records.finish_s, 0.0))
+    if load.concurrency == 0:
+        np.testing.assert_array_equal(records.arrival_s, load.arrival_s)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_parts_of_ttft_sum_to_it_and_none_is_negative(seed: int) -> None:
+    records = simulate(*random_world(seed)).requests
+    parts = (
+        records.queue_s,
+        records.fetch_s,
+        records.prefill_s,
+        records.decode_wait_s,
+        records.transfer_s,
+    )
+    for part in parts:
+        assert (part[records.finished] >= 0).all()
+    np.testing.assert_allclose(sum(parts), records.ttft_s, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_memory_is_never_overdrawn_and_tokens_are_conserved(seed: int) -> None:
+    scenario, workload, load = random_world(seed)
+    result = simulate(scenario, workload, load)
+    records = result.requests
+    done = records.finished
+    for told in result.pools:
+        assert 0 <= told.peak_kv_fraction <= 1
+        assert 0 <= told.utilization <= 1 + 1e-12
+    decoded = sum(told.decode_tokens for told in result.pools)
+    answered = int((records.output_tokens[done] - 1).sum())
+    again = int(records.preemptions.sum())  # each recomputation gives one token by prefill
+    assert answered - again <= decoded <= answered
+    computed = sum(told.prefill_tokens for told in result.pools)
+    hits = int((records.hbm_hit_tokens + records.host_hit_tokens)[done].sum())
+    assert computed >= int(records.input_tokens[done].sum()) - hits
+
+
+@pytest.mark.parametrize("seed", range(500, 520))
+def test_the_same_input_gives_the_same_bytes(seed: int) -> None:
+    first, again = (simulate(*random_world(seed)) for _ in range(2))
+    assert first.requests.finish_s.tobytes() == again.requests.finish_s.tobytes()
+    assert first.requests.first_token_s.tobytes() == again.requests.first_token_s.tobytes()
+    assert first.pools == again.pools
+
+
+def test_another_process_gives_the_same_bytes() -> None:
+    script = (
+        "from objectives.simulator import simulate\n"
+        "from tests.objectives.simulator.worlds import random_world\n"
+        "print(simulate(*random_world(503)).requests.finish_s.tobytes().hex())"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    here = simulate(*random_world(503)).requests.finish_s.tobytes().hex()
+    assert told.stdout.strip() == here
+
+
+def test_littles_law_closes_in_a_closed_loop() -> None:
+    result = closed_loop(Scenario((pool(),)), chat(2000), clients=12)
+    records = result.requests
+    in_flight = float(records.e2e_s.sum()) / result.makespan_s
+    assert in_flight == pytest.approx(12, rel=0.02)  # less only while the loop runs dry
+
+
+def test_more_replicas_never_lower_the_makespan() -> None:
+    spans = [
+        open_loop(Scenario((pool(replicas=n),)), chat(300, gap_s=0.005)).makespan_s
+        for n in (1, 2, 4, 8)
+    ]
+    assert spans == sorted(spans, reverse=True)
+
+
+def test_a_faster_chip_is_faster_for_everyone_alone() -> None:
+    slow, fast = (
+        closed_loop(Scenario((pool(costs=made_up_costs(scale=scale)),)), chat(50), clients=1)
+        for scale in (1.0, 0.5)
+    )
+    assert (fast.requests.e2e_s < slow.requests.e2e_s).all()
+
+
+def test_a_faster_link_shortens_only_the_transfer() -> None:
+    def run(bytes_per_s: float) -> SimulationResult:
+        pools = tuple(pool(role=role, link_bytes_per_s=bytes_per_s) for role in SPLIT)
+        scenario = Scenario(pools, kv_on_link=replace(Scenario(pools).kv_on_link, token_bytes=1e6))
+        return closed_loop(scenario, chat(20), clients=1)
+
+    slow, fast = run(1e9), run(1e10)
+    np.testing.assert_allclose(slow.requests.transfer_s, 10 * fast.requests.transfer_s, rtol=1e-6)
+    np.testing.assert_allclose(slow.requests.prefill_s, fast.requests.prefill_s, rtol=1e-9)
+
+
+SPLIT = ("prefill", "decode")
+
+
+def test_a_split_without_transfer_serves_a_lone_client_as_one_pool_does() -> None:
+    split = Scenario(tuple(pool(role=role, link_bytes_per_s=np.inf) for role in SPLIT))
+    one = Scenario((pool(),))
+    apart, together = (closed_loop(s, chat(30), clients=1) for s in (split, one))
+    np.testing.assert_allclose(apart.requests.finish_s, together.requests.finish_s, rtol=1e-9)
+
+
+def test_a_full_decode_pool_holds_the_prefill_pool_back() -> None:
+    pools = (pool(role="prefill", kv_blocks=60), pool(role="decode", seats=1))
+    result = closed_loop(Scenario(pools), chat(40), clients=20)
+    waits = result.requests
+    assert waits.finished.all()
+    assert np.median(waits.decode_wait_s) > np.median(waits.prefill_s)
+    assert waits.queue_s.max() > waits.prefill_s.max()  # blocks kept by what waits for decode
+    assert result.pools[0].peak_kv_fraction <= 1
+
+
+def test_a_request_that_can_never_fit_is_rejected_and_the_loop_goes_on() -> None:
+    workload = workload_of([0.0] * 5, [10, 10, 5000, 10, 10], [5] * 5)
+    result = closed_loop(Scenario((pool(kv_blocks=100),)), workload, clients=2)
+    assert result.requests.finished.tolist() == [True, True, False, True, True]
+
+
+def test_a_cached_prefix_shortens_ttft_and_a_slow_host_tier_lengthens_it() -> None:
+    chains = [[0, 1, 2, 3, 10 + i] for i in range(6)] + [[90 + i] for i in range(40)]
+    chains.append([0, 1, 2, 3, 8])
+    ids = {b: n for n, b in enumerate(dict.fromkeys(b for chain in chains for b in chain))}
+    dense = [[ids[b] for b in chain] for chain in chains]
+    inputs = [len(chain) * 64 for chain in chains]
+    workload = workload_of([0.0] * len(inputs), inputs, [4] * len(inputs), dense, block_tokens=64)
+
+    def last_ttft_s(**changes: object) -> float:
+        caching = bool(changes.pop("caching", True))
+        scenario = Scenario((pool(kv_blocks=80, **changes),), prefix_caching=caching)
+        return float(closed_loop(scenario, workload, clients=1).requests.ttft_s[-1])
+
+    without = last_ttft_s()  # by then evicted
+    assert last_ttft_s(caching=False) == pytest.approx(without)
+    fast = last_ttft_s(host_tokens=100_000, host_s_per_token=1e-7)
+    slow = last_ttft_s(host_tokens=100_000, host_s_per_token=1e-2)
+    assert fast < without < slow
+
+
+KNOBS: dict[str, object] = {
+    "replicas": 2,
+    "ranks": 2,
+    "seats": 3,
+    "step_tokens": 64,
+    "alternating": True,
+    "kv_blocks": 45,
+    "request_blocks": 300,
+}
+
+
+@pytest.mark.parametrize("knob", KNOBS)
+def test_every_knob_of_a_pool_changes_the_outcome(knob: str) -> None:
+    workload = chat(80, gap_s=0.01)
+    plain = open_loop(Scenario((pool(),)), workload)
+    turned = open_loop(Scenario((pool(**{knob: KNOBS[knob]}),)), workload)
+    assert plain.requests.finish_s.tobytes() != turned.requests.finish_s.tobytes()
+
+
+def test_every_router_spreads_requests_in_its_own_way() -> None:
+    rng = np.random.default_rng(3)
+    chains = [[int(rng.integers(0, 3))] for _ in range(120)]
+    workload = workload_of(
+        np.cumsum(rng.exponential(0.01, 120)),
+        [64] * 120,
+        rng.integers(2, 80, 120),
+        chains,
+        block_tokens=64,
+    )
+    runs = {
+        router: open_loop(Scenario((pool(replicas=3),), router=router), workload)
+        for router in ("round-robin", "least-loaded", "prefix-affinity")
+    }
+    assert len({run.requests.finish_s.tobytes() for run in runs.values()}) == 3
+    hits = {router: run.requests.hbm_hit_tokens.sum() for router, run in runs.items()}
+    assert hits["prefix-affinity"] > max(hits["round-robin"], hits["least-loaded"])

@@ -1,0 +1,148 @@
+"""Small made-up worlds for the simulator's tests: costs, scenarios and workloads by the dozen."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from objectives.cost.step_costs import StepCosts
+from objectives.simulator.scenario import KvOnLink, PoolSetup, Scenario
+from objectives.workload.load import OfferedLoad
+from objectives.workload.workload import Workload
+
+
+def made_up_costs(
+    stages: int = 1, window: int = 0, scale: float = 1.0, seats: int = 64
+) -> StepCosts:
+    """Costs with every term present; stages differ, so that a mix-up shows."""
+    grid = np.array([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 65536])
+    share = scale * np.linspace(1.0, 1.5, stages)[:, None] / stages
+    flat = share[:, 0]
+    windowed = 1.0 if window else 0.0
+    return StepCosts(
+        grid=grid,
+        token_s=share * (5e-3 + 4e-6 * grid),
+        expert_s=share * (2e-3 * (1 - 0.97**grid) + 1e-6 * grid),
+        graph_tokens=np.array([-(-n // 4) * 4 for n in range(seats + 1)]),
+        eager_s=1e-3 * flat,
+        decode_base_s=3e-4 * flat,
+        decode_request_s=2e-6 * flat,
+        decode_token_s=3e-8 * flat,
+        decode_window_token_s=2e-8 * flat * windowed,
+        prefill_base_s=2e-4 * flat,
+        pair_s=1e-9 * flat,
+        window_pair_s=5e-10 * flat * windowed,
+        read_s=1e-7 * flat,
+        window_tokens=window,
+        host_s=3e-4,
+        request_s=8e-6,
+    )
+
+
+def constant_step(seconds: float, seats: int = 1) -> StepCosts:
+    """Every step takes the same time, whatever is in it."""
+    nothing = np.zeros(1)
+    return StepCosts(
+        grid=np.array([0, 1]),
+        token_s=np.zeros((1, 2)),
+        expert_s=np.zeros((1, 2)),
+        graph_tokens=np.zeros(seats + 1, np.int64),
+        eager_s=nothing,
+        decode_base_s=nothing,
+        decode_request_s=nothing,
+        decode_token_s=nothing,
+        decode_window_token_s=nothing,
+        prefill_base_s=nothing,
+        pair_s=nothing,
+        window_pair_s=nothing,
+        read_s=nothing,
+        window_tokens=0,
+        host_s=seconds,
+        request_s=0.0,
+    )
+
+
+def workload_of(
+    arrival_s: list[float] | np.ndarray,
+    input_tokens: list[int] | np.ndarray,
+    output_tokens: list[int] | np.ndarray,
+    chains: list[list[int]] | None = None,
+    block_tokens: int = 0,
+) -> Workload:
+    """A workload from lists; `chains` are prefix block ids of each request."""
+    chains = chains or [[] for _ in arrival_s]
+    return Workload(
+        name="made up",
+        arrival_s=np.asarray(arrival_s, np.float64),
+        input_tokens=np.asarray(input_tokens, np.int64),
+        output_tokens=np.asarray(output_tokens, np.int64),
+        block_tokens=block_tokens,
+        block_offsets=np.cumsum([0, *(len(chain) for chain in chains)]),
+        block_ids=np.array([block for chain in chains for block in chain], np.int32),
+    )
+
+
+def random_world(seed: int) -> tuple[Scenario, Workload, OfferedLoad]:
+    """A scenario, workload and load with any mix of features, tight enough to make them meet."""
+    rng = np.random.default_rng(seed)
+    split = bool(rng.random() < 0.5)
+    window = int(rng.choice([0, 0, 24]))
+    sharing = bool(rng.random() < 0.6)
+    requests = int(rng.integers(1, 28))
+    workload = _random_workload(rng, requests, sharing)
+    longest = int((workload.input_tokens + workload.output_tokens).max())
+    roles = ("prefill", "decode") if split else ("aggregated",)
+    pools = tuple(_random_pool(rng, role, window, longest) for role in roles)
+    scenario = Scenario(
+        pools,
+        block_tokens=4,
+        prefix_caching=bool(rng.random() < 0.9),
+        router=rng.choice(["round-robin", "least-loaded", "prefix-affinity"]),
+        kv_on_link=KvOnLink(1e6, 2e5, window, 3e5, float(rng.choice([0.0, 1e-3]))),
+    )
+    if rng.random() < 0.5:
+        return scenario, workload, OfferedLoad(np.zeros(requests), int(rng.integers(1, 12)))
+    return scenario, workload, OfferedLoad(workload.arrival_s, 0)
+
+
+def _random_pool(rng: np.random.Generator, role: str, window: int, longest: int) -> PoolSetup:
+    seats = int(rng.integers(1, 9))
+    tight = int(rng.integers(longest // 4 + 1, longest + 8))
+    host_tokens = int(rng.choice([0, 64, 400]))
+    return PoolSetup(
+        role=role,  # type: ignore[arg-type]
+        replicas=int(rng.integers(1, 4)),
+        ranks=int(rng.choice([1, 1, 2, 3])),
+        seats=seats,
+        step_tokens=int(rng.integers(seats, 60)),
+        alternating=bool(rng.random() < 0.3),
+        kv_blocks=tight,
+        request_blocks=int(rng.choice([0, 0, 2])),
+        costs=made_up_costs(int(rng.choice([1, 1, 2, 3])), window, float(rng.uniform(0.5, 2))),
+        host_tokens=host_tokens,
+        host_s_per_token=float(rng.choice([1e-5, 1e-3])),
+        link_bytes_per_s=float(rng.choice([1e9, 1e10])),
+    )
+
+
+def _random_workload(rng: np.random.Generator, requests: int, sharing: bool) -> Workload:
+    inputs = rng.integers(1, 80, requests)
+    outputs = rng.integers(1, 40, requests)
+    arrivals = np.cumsum(rng.exponential(float(rng.choice([0.005, 0.05])), requests))
+    if rng.random() < 0.3:
+        arrivals = np.round(arrivals, 2)  # several requests at the same moment
+    if not sharing:
+        return workload_of(arrivals, inputs, outputs)
+    block = int(rng.choice([8, 16]))
+    families = rng.integers(0, 4, requests)
+    chains = []
+    for i in range(requests):
+        length = -(-int(inputs[i]) // block)
+        common = int(rng.integers(0, length + 1))
+        chains.append(
+            [int(families[i]) * 100 + p for p in range(common)]
+            + [1000 + i * 100 + p for p in range(common, length)]
+        )
+    ids = {block_id: n for n, block_id in enumerate(dict.fromkeys(b for c in chains for b in c))}
+    return workload_of(
+        arrivals, inputs, outputs, [[ids[b] for b in chain] for chain in chains], block
+    )

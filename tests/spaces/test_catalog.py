@@ -1,0 +1,402 @@
+"""The catalogue: figures against published ones, names in every spelling, and faults told."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import spaces
+from spaces import catalog
+from spaces.chip import Fact
+from spaces.documents import parse_yaml, read_yaml
+from spaces.errors import InputError
+from spaces.model import ModelSpec
+from spaces.precision import WeightsName
+
+# Publishers count active parameters differently: all count the LM head but those below.
+WITH_INPUT_EMBEDDING = {
+    "llama-3.1-8b",
+    "llama-3.1-70b",
+    "llama-3.1-405b",
+    "llama-3.3-70b",
+    "qwen3-30b-a3b",
+    "qwen3-32b",
+}
+WITHOUT_LM_HEAD = {
+    "glm-4.5",
+    "glm-4.5-air",
+    "glm-4.6",
+    "glm-4.7",
+    "minimax-m2",
+    "minimax-m2.1",
+    "minimax-m2.5",
+    "minimax-m2.7",
+}
+
+# Bytes per token in bf16 that grow with the whole context, by hand: layers x 2 x KV heads x head
+# size x 2, or layers x (latent + rotary) x 2; then bytes of full windows or states of a request.
+KV_BYTES = {
+    "deepseek-r1": (61 * 576 * 2, 0),
+    "deepseek-r1-0528": (61 * 576 * 2, 0),
+    "deepseek-v3": (70_272, 0),
+    "deepseek-v3-0324": (70_272, 0),
+    "deepseek-v3.1": (70_272, 0),
+    "glm-4.5": (376_832, 0),
+    "glm-4.5-air": (188_416, 0),
+    "glm-4.6": (376_832, 0),
+    "glm-4.7": (376_832, 0),
+    "gpt-oss-120b": (36_864, 4_718_592),
+    "gpt-oss-20b": (24_576, 3_145_728),
+    "kimi-k2": (70_272, 0),
+    "kimi-k2-0905": (70_272, 0),
+    "kimi-k2.5": (70_272, 0),
+    "kimi-k2.6": (70_272, 0),
+    "kimi-k2.7-code": (70_272, 0),
+    "kimi-k3": (27_648, 449_372_160),
+    "llama-3.1-405b": (516_096, 0),
+    "llama-3.1-70b": (327_680, 0),
+    "llama-3.1-8b": (131_072, 0),
+    "llama-3.3-70b": (327_680, 0),
+    "minimax-m2": (253_952, 0),
+    "minimax-m2.1": (253_952, 0),
+    "minimax-m2.5": (253_952, 0),
+    "minimax-m2.7": (253_952, 0),
+    "mistral-large-3": (70_272, 0),
+    "mixtral-8x7b": (131_072, 0),
+    "qwen3-235b-a22b": (192_512, 0),
+    "qwen3-30b-a3b": (98_304, 0),
+    "qwen3-32b": (262_144, 0),
+    "qwen3-coder-480b-a35b": (253_952, 0),
+}
+
+HBM_BYTES = {
+    "a100": 80 * 2**30,
+    "b200": 180 * 2**30,
+    "b300": 275_040 * 2**20,
+    "gb200": 189_471 * 2**20,
+    "gb300": 298_013_687_808,
+    "h100": 80 * 2**30,
+    "h200": 141 * 2**30,
+    "l40s": 48_305_799_168,
+    "mi300x": 192 * 2**30,
+    "mi325x": 256 * 2**30,
+    "mi355x": 288 * 2**30,
+    "rtx-pro-6000-server": 102_641_958_912,
+}
+
+
+@pytest.mark.parametrize("name", catalog.model_names())
+def test_total_parameters_are_those_published(name: str) -> None:
+    model = catalog.model(name)
+    assert model.published_source
+    assert model.total_parameters / 1e9 == pytest.approx(
+        model.published_total_parameters_b, rel=0.02
+    )
+
+
+@pytest.mark.parametrize("name", catalog.model_names())
+def test_active_parameters_are_those_published(name: str) -> None:
+    model = catalog.model(name)
+    matrix = model.vocab_size * model.hidden_size
+    counted = model.active_parameters + matrix * (
+        (name in WITH_INPUT_EMBEDDING) - (name in WITHOUT_LM_HEAD)
+    )
+    assert counted / 1e9 == pytest.approx(model.published_active_parameters_b, rel=0.02)
+
+
+def test_kv_bytes_of_every_model_are_those_counted_by_hand() -> None:
+    found = {}
+    for name in catalog.model_names():
+        model = catalog.model(name)
+        windows = model.windowed_kv_bytes_per_token("bf16") * model.window_tokens
+        found[name] = (
+            model.kv_bytes_per_token("bf16"),
+            windows + model.state_bytes_per_request,
+        )
+    assert found == KV_BYTES
+
+
+def test_kv_bytes_agree_with_the_collected_facts(data_dir: Path) -> None:
+    facts = read_yaml(data_dir / "facts" / "models.yaml")["models"]
+    checked = 0
+    for fact in facts:
+        if fact["id"] not in catalog.model_names():
+            continue
+        model, kv = catalog.model(fact["id"]), fact["kv"]
+        constant = model.windowed_kv_bytes_per_token("fp8") * model.window_tokens
+        assert model.kv_bytes_per_token("bf16") == kv["bytes_per_token_bf16"]
+        assert model.kv_bytes_per_token("fp8") == kv["bytes_per_token_fp8"]
+        expected = kv["constant_bytes_per_request_fp8"]
+        assert constant + model.state_bytes_per_request == expected
+        checked += 1
+    assert checked >= 18
+
+
+@pytest.mark.parametrize("name", catalog.model_names())
+def test_every_model_says_where_it_is_from(name: str) -> None:
+    model = catalog.model(name)
+    assert model.name == name
+    assert model.source
+    assert model.checked == "2026-11-30"
+    assert "/" in model.hugging_face_id
+    native = model.native_weights
+    main = native.routed_experts if model.moe else native.linear
+    assert main in model.released_weights
+    assert set(model.released_weights) <= set(get_args(WeightsName)) - {"native"}
+
+
+@pytest.mark.parametrize("name", catalog.chip_names())
+def test_every_figure_of_a_chip_names_sources_that_are_described(name: str) -> None:
+    chip = catalog.chip(name)
+    assert chip.name == name
+    assert chip.checked == "2026-11-30"
+    cited = {key.strip() for fact in chip.facts().values() for key in fact.source.split(",")}
+    assert cited == set(chip.sources)
+
+
+def test_memory_comes_out_exact_to_the_byte() -> None:
+    assert {name: catalog.chip(name).hbm_bytes for name in catalog.chip_names()} == HBM_BYTES
+
+
+@pytest.mark.parametrize("name", catalog.chip_names())
+def test_contradicted_and_estimated_figures_say_why_or_what_else_is_said(name: str) -> None:
+    chip = catalog.chip(name)
+    facts = chip.facts()
+    for key in chip.estimates():
+        assert facts[key].note or facts[key].alternatives, key
+    for key, fact in facts.items():
+        if fact.status == "derived":
+            assert fact.note, key
+
+
+@pytest.mark.parametrize("name", catalog.chip_names())
+def test_a_chips_figures_are_plausible_beside_each_other(name: str) -> None:
+    chip = catalog.chip(name)
+    assert chip.scaleup_size == 1 or chip.scaleup_size % chip.node_size == 0
+    assert chip.peak_flops("fp8") in (0.0, pytest.approx(2 * chip.peak_flops("bf16"), rel=0.02))
+    assert chip.scaleout_bytes_per_s <= 2 * chip.scaleup_bytes_per_s
+    assert chip.scaleup_bytes_per_s < chip.hbm_bytes_per_s
+    assert chip.tdp_w.value <= chip.power_w
+    assert chip.efficiency in (name, "generic")
+    assert isinstance(chip.usd_per_hour, Fact)
+    assert chip.manifest_resource == ("amd.com/gpu" if chip.vendor == "AMD" else "nvidia.com/gpu")
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("H200", "h200"),
+        ("h200-sxm", "h200"),
+        ("h200_sxm", "h200"),
+        ("GB200", "gb200"),
+        ("gb200-nvl72", "gb200"),
+        ("gb200_NVL72", "gb200"),
+        ("b200_sxm", "b200"),
+        ("MI355X", "mi355x"),
+        ("RTXPRO6000", "rtx-pro-6000-server"),
+        ("rtx_pro_6000_server", "rtx-pro-6000-server"),
+        ("RTX PRO 6000", "rtx-pro-6000-server"),
+        ("a100_sxm", "a100"),
+    ],
+)
+def test_chips_are_found_in_the_spellings_of_public_data(written: str, name: str) -> None:
+    assert catalog.chip(written) is catalog.chip(name)
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("DeepSeek-R1", "deepseek-r1"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1-0528"),
+        ("DeepSeek-V3.1", "deepseek-v3.1"),
+        ("meta-llama/Llama-3.1-70B", "llama-3.1-70b"),
+        ("Llama-3.3-70B-Instruct", "llama-3.3-70b"),
+        ("gpt_oss_120b", "gpt-oss-120b"),
+        ("Qwen3-Coder-480B", "qwen3-coder-480b-a35b"),
+        ("MiniMax-M2.5", "minimax-m2.5"),
+        ("Kimi-K2-Instruct", "kimi-k2"),
+        ("moonshotai/Kimi-K2.7-Code", "kimi-k2.7-code"),
+    ],
+)
+def test_models_are_found_by_hugging_face_id_and_by_the_spellings_of_public_data(
+    written: str, name: str
+) -> None:
+    assert catalog.model(written) is catalog.model(name)
+
+
+def test_an_engine_is_found_by_its_full_name() -> None:
+    assert catalog.engine("TensorRT-LLM") is catalog.engine("trtllm")
+
+
+def test_no_alias_is_the_name_of_another_entry() -> None:
+    by_section: list[tuple[Callable[[str], object], tuple[str, ...]]] = [
+        (catalog.model, catalog.model_names()),
+        (catalog.chip, catalog.chip_names()),
+        (catalog.engine, catalog.engine_names()),
+    ]
+    for find, names in by_section:
+        for name in names:
+            entry = find(name)
+            for alias in getattr(entry, "aliases", ()):
+                assert find(alias) is entry, alias
+
+
+def test_a_release_of_known_shapes_keeps_its_own_name_and_id() -> None:
+    r1, v3 = catalog.model("deepseek-r1"), catalog.model("deepseek-v3")
+    assert r1.name == "deepseek-r1"
+    assert r1.hugging_face_id == "deepseek-ai/DeepSeek-R1"
+    assert (r1.attention, r1.ffn, r1.vocab_size) == (v3.attention, v3.ffn, v3.vocab_size)
+    assert r1.native_weights == v3.native_weights
+    assert "nvfp4" in r1.released_weights
+    assert "nvfp4" not in v3.released_weights
+
+
+def test_a_release_of_known_shapes_may_differ_in_context_and_format() -> None:
+    k2, k25 = catalog.model("kimi-k2"), catalog.model("kimi-k2.5")
+    assert (k2.max_context_tokens, k25.max_context_tokens) == (131072, 262144)
+    assert (k2.native_weights.routed_experts, k25.native_weights.routed_experts) == ("fp8", "int4")
+    assert not any("vision" in note for note in k2.notes)
+
+
+def test_an_unknown_name_gets_a_near_one_or_the_list() -> None:
+    with pytest.raises(InputError, match="'h20'; did you mean h200"):
+        catalog.chip("h20")
+    with pytest.raises(InputError, match="known are atom, sglang, trtllm, vllm"):
+        catalog.engine("zzz")
+    with pytest.raises(InputError, match="did you mean deepseek-r1 or"):
+        catalog.model("deepsek-r1")
+
+
+def test_finding_by_name_parses_that_file_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def watched(text: str, where: str) -> dict[str, Any]:
+        parsed.append(where)
+        return parse_yaml(text, where)
+
+    monkeypatch.setattr(catalog, "parse_yaml", watched)
+    catalog._catalogue_chip.cache_clear()
+    first = catalog.chip("gb200")
+    assert [Path(where).name for where in parsed] == ["gb200.yaml"]
+    assert catalog.chip("GB200") is first
+    assert len(parsed) == 1
+
+
+def test_the_catalogue_works_from_a_zip(tmp_path: Path) -> None:
+    root = Path(spaces.__file__).parent.parent
+    shutil.copytree(root / "spaces", tmp_path / "src" / "spaces")
+    archive = shutil.make_archive(str(tmp_path / "wheel"), "zip", tmp_path / "src")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import spaces; from spaces import catalog; "
+        "print(spaces.__file__); print(catalog.model('DeepSeek-R1').total_parameters)"
+    )
+    run = [sys.executable, "-I", "-c", code, archive]
+    out = subprocess.run(run, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    place, parameters = out.splitlines()
+    assert place.startswith(archive)
+    assert int(parameters) == catalog.model("deepseek-r1").total_parameters
+
+
+@pytest.fixture
+def models_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder that the catalogue takes for its models."""
+
+    def files(section: str) -> dict[str, Path]:
+        return {path.stem: path for path in sorted(tmp_path.glob("*.yaml"))}
+
+    monkeypatch.setattr(catalog, "_files", files)
+    for cached in (catalog._catalogue_model, catalog._aliases):
+        cached.cache_clear()
+    yield tmp_path
+    for cached in (catalog._catalogue_model, catalog._aliases):
+        cached.cache_clear()
+
+
+SMALL = """\
+hugging_face_id: someone/Small
+source: made up
+hidden_size: 64
+vocab_size: 100
+max_context_tokens: 1000
+attention: [{kind: gqa, layers: 2, heads: 8, kv_heads: 2, head_dim: 8}]
+ffn: [{kind: dense, layers: 2, intermediate_size: 128}]
+native_weights: {routed_experts: bf16, linear: bf16}
+notes: [of small]
+"""
+TWIN = "same_shape_as: small\nhugging_face_id: someone/Twin\nsource: made up\n"
+
+
+def test_a_model_is_added_by_one_file(models_folder: Path) -> None:
+    (models_folder / "small.yaml").write_text(SMALL + "aliases:\n  - The_Small\n  - tiny")
+    for written in ("small", "SMALL", "the-small", "tiny", "someone/small"):
+        assert catalog.model(written).name == "small"
+
+
+def test_a_wrong_key_is_told_with_file_and_key(models_folder: Path) -> None:
+    (models_folder / "small.yaml").write_text(SMALL.replace("kv_heads", "kvheads"))
+    with pytest.raises(InputError) as caught:
+        catalog.model("small")
+    assert str(caught.value) == (
+        f"{models_folder / 'small.yaml'}: attention.0.kvheads: unknown key; did you mean kv_heads"
+        " or heads?"
+    )
+
+
+def test_shapes_are_taken_over_and_the_rest_may_be_said_anew(models_folder: Path) -> None:
+    (models_folder / "small.yaml").write_text(SMALL)
+    (models_folder / "twin.yaml").write_text(TWIN + "max_context_tokens: 2000\n")
+    small, twin = catalog.model("small"), catalog.model("twin")
+    changed = {"name", "hugging_face_id", "max_context_tokens", "notes"}
+    assert small.model_dump(exclude=changed) == twin.model_dump(exclude=changed)
+    assert (twin.max_context_tokens, twin.hugging_face_id) == (2000, "someone/Twin")
+    assert twin.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("twin", "said"),
+    [
+        (TWIN.replace("small", "smal"), "same_shape_as: must name a catalogue file"),
+        (TWIN.replace("small", "smal"), "did you mean small?"),
+        (TWIN.replace("small", "twin"), "same_shape_as: must name a catalogue file"),
+        (
+            TWIN + "hidden_size: 32\n",
+            "twin.yaml: hidden_size: a file with `same_shape_as` may not",
+        ),
+        (TWIN.replace("source: made up\n", ""), "twin.yaml: source: this key is required"),
+    ],
+)
+def test_a_wrong_twin_is_refused(models_folder: Path, twin: str, said: str) -> None:
+    (models_folder / "small.yaml").write_text(SMALL)
+    (models_folder / "twin.yaml").write_text(twin)
+    with pytest.raises(InputError) as caught:
+        catalog.model("twin")
+    assert said in str(caught.value)
+
+
+def test_an_alias_of_two_files_is_refused(models_folder: Path) -> None:
+    (models_folder / "small.yaml").write_text(SMALL + "aliases: [tiny]\n")
+    (models_folder / "twin.yaml").write_text(TWIN + "aliases: [Tiny]\n")
+    with pytest.raises(InputError, match="an alias may name one file only, small"):
+        catalog.model("tiny")
+
+
+def test_a_catalogue_name_wins_over_a_folder_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deepseek-r1").mkdir()
+    (tmp_path / "deepseek-r1" / "config.json").write_text("{}")
+    found: ModelSpec = catalog.model("deepseek-r1")
+    assert found.hugging_face_id == "deepseek-ai/DeepSeek-R1"
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    for module in (spaces, catalog):
+        assert list(module.__all__) == sorted(module.__all__)
+        assert all(hasattr(module, name) for name in module.__all__)

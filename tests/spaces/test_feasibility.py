@@ -1,0 +1,91 @@
+"""Each rule refuses what it should, with numbers in its reason and a positive shortfall."""
+
+from __future__ import annotations
+
+import pytest
+
+from spaces.feasibility import infeasible
+from spaces.plan import DeploymentPlan, KvTiers, Pool, Precision
+from spaces.site import ChipBudget, Site
+from tests.spaces.worlds import plan_of, site_of
+
+DEEPSEEK = site_of("deepseek-v3", {"h200": 32})
+LLAMA = site_of("llama-3.3-70b", {"h100": 8, "mi355x": 8})
+
+
+def test_a_sensible_plan_is_feasible() -> None:
+    assert infeasible(plan_of("deepseek-v3", "h200", tp=8, ep=8), DEEPSEEK) is None
+    assert infeasible(plan_of("deepseek-v3", "h200", dp=8, ep=8), DEEPSEEK) is None
+    assert infeasible(plan_of("llama-3.3-70b", "h100", tp=4), LLAMA) is None
+
+
+REFUSED: list[tuple[str, DeploymentPlan, Site, list[str]]] = [
+    ("budget", plan_of("deepseek-v3", "h200", tp=8, ep=8, replicas=5), DEEPSEEK, ["40", "32"]),
+    ("budget", plan_of("deepseek-v3", "b200", tp=8, ep=8), DEEPSEEK, ["b200"]),
+    ("layout", plan_of("deepseek-v3", "h200", tp=6, ep=6), DEEPSEEK, ["128 attention heads"]),
+    ("layout", plan_of("deepseek-v3", "h200", tp=16, ep=16), DEEPSEEK, ["8 chips of a domain"]),
+    ("layout", plan_of("deepseek-v3", "h200", tp=8, ep=3), DEEPSEEK, ["ep must divide"]),
+    ("layout", plan_of("llama-3.3-70b", "h100", tp=4, dp=2), LLAMA, ["dense", "replicas"]),
+    ("layout", plan_of("deepseek-v3", "h200", tp=8, dp=4, ep=1), DEEPSEEK, ["blocks of 128"]),
+    ("engine", plan_of("deepseek-v3", "h200", tp=8, ep=2), DEEPSEEK, ["vLLM", "[1, 8]"]),
+    (
+        "batch",
+        plan_of("deepseek-v3", "h200", tp=8, ep=8, max_num_seqs=512, max_num_batched_tokens=256),
+        DEEPSEEK,
+        ["256", "512"],
+    ),
+    ("memory", plan_of("llama-3.3-70b", "h100", tp=1), LLAMA, ["GB a chip needed", "usable"]),
+    ("memory", plan_of("deepseek-v3", "h200", tp=4, ep=4), DEEPSEEK, ["experts 163"]),
+]
+
+
+@pytest.mark.parametrize(("rule", "plan", "site", "words"), REFUSED)
+def test_a_wrong_plan_is_refused_by_its_rule_with_numbers(
+    rule: str, plan: DeploymentPlan, site: Site, words: list[str]
+) -> None:
+    refusal = infeasible(plan, site)
+    assert refusal is not None
+    assert refusal.rule == rule
+    assert refusal.shortfall > 0
+    for word in words:
+        assert word in refusal.reason
+
+
+def test_the_least_chips_of_a_budget_must_be_used() -> None:
+    site = Site(**{**_fields(DEEPSEEK), "budget": {"h200": ChipBudget(16, 32)}})
+    refusal = infeasible(plan_of("deepseek-v3", "h200", tp=8, ep=8), site)
+    assert refusal is not None
+    assert "at least 16" in refusal.reason
+
+
+def test_a_request_longer_than_the_context_is_refused() -> None:
+    site = site_of("qwen3-235b-a22b", {"h200": 8}, request=50_000)
+    refusal = infeasible(plan_of("qwen3-235b-a22b", "h200", tp=8, ep=8), site)
+    assert refusal is not None
+    assert refusal.rule == "context"
+    assert "50000" in refusal.reason
+
+
+def test_a_host_tier_larger_than_the_host_is_refused() -> None:
+    plan = plan_of("deepseek-v3", "h200", tp=8, ep=8)
+    refusal = infeasible(plan.model_copy(update={"kv": KvTiers(host_gb_per_chip=999)}), DEEPSEEK)
+    assert refusal is not None
+    assert refusal.rule == "host memory"
+
+
+def test_weights_are_never_widened() -> None:
+    plan = plan_of("deepseek-v3", "h200", tp=8, ep=8)
+    wide = plan.model_copy(update={"precision": Precision(weights="bf16")})
+    refusal = infeasible(wide, DEEPSEEK)
+    assert refusal is not None
+    assert refusal.rule == "precision"
+
+
+def test_a_prefill_pool_needs_room_for_the_input_only() -> None:
+    pools = tuple(Pool(role=role, chip="h200", tp=8, ep=8) for role in ("prefill", "decode"))
+    plan = DeploymentPlan(model="deepseek-v3", topology="prefill-decode", pools=pools)
+    assert infeasible(plan, DEEPSEEK) is None
+
+
+def _fields(site: Site) -> dict[str, object]:
+    return {name: getattr(site, name) for name in site.__slots__}

@@ -1,0 +1,595 @@
+"""Reading a Hugging Face `config.json`: the catalogue's shapes, and nothing passed over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spaces import catalog
+from spaces.errors import InputError
+from spaces.huggingface import model_from_config
+from spaces.model import ModelSpec
+
+Config = dict[str, Any]
+
+FP8 = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}
+
+
+def config(architecture: str, **keys: object) -> Config:
+    """Keys that many configs have and that cost nothing, and those given."""
+    return {
+        "architectures": [architecture],
+        "torch_dtype": "bfloat16",
+        "bos_token_id": 1,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000,
+        "rope_scaling": None,
+        "sliding_window": None,
+        "transformers_version": "4.57.0",
+        "tie_word_embeddings": False,
+        **keys,
+    }
+
+
+def latent(**keys: object) -> Config:
+    return {
+        "hidden_size": 7168,
+        "num_hidden_layers": 61,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "intermediate_size": 18432,
+        "moe_intermediate_size": 2048,
+        "moe_layer_freq": 1,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "num_nextn_predict_layers": 0,
+        **keys,
+    }
+
+
+def deepseek() -> Config:
+    return config(
+        "DeepseekV3ForCausalLM",
+        **latent(num_attention_heads=128, n_routed_experts=256, first_k_dense_replace=3),
+        num_key_value_heads=128,
+        vocab_size=129280,
+        max_position_embeddings=163840,
+        quantization_config=FP8,
+    ) | {"num_nextn_predict_layers": 1}
+
+
+def kimi_k2_text(context: int) -> Config:
+    return config(
+        "DeepseekV3ForCausalLM",
+        **latent(num_attention_heads=64, n_routed_experts=384, first_k_dense_replace=1),
+        vocab_size=163840,
+        max_position_embeddings=context,
+    )
+
+
+def compressed(bits: int, kind: str, size: int, ignore: list[str]) -> Config:
+    return {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "config_groups": {
+            "group_0": {
+                "targets": ["Linear"],
+                "weights": {"type": kind, "num_bits": bits, "group_size": size},
+            }
+        },
+        "ignore": ignore,
+    }
+
+
+KEPT_BY_KIMI = [
+    "lm_head",
+    "re:.*self_attn.*",
+    "re:.*shared_experts.*",
+    "re:.*mlp\\.(gate|up|gate_up|down)_proj.*",
+]
+
+
+def kimi_k25() -> Config:
+    text = kimi_k2_text(262144) | {"quantization_config": compressed(4, "int", 32, KEPT_BY_KIMI)}
+    return {
+        "architectures": ["KimiK25ForConditionalGeneration"],
+        "dtype": "bfloat16",
+        "tie_word_embeddings": False,
+        "text_config": text,
+        "vision_config": {"vt_hidden_size": 1152},
+    }
+
+
+def kimi_k3() -> Config:
+    full = [*range(4, 93, 4), 93]
+    text = config(
+        "KimiLinearForCausalLM",
+        **latent(num_attention_heads=96, first_k_dense_replace=1),
+        vocab_size=163840,
+        max_position_embeddings=1048576,
+        linear_attn_config={
+            "full_attn_layers": full,
+            "kda_layers": [layer for layer in range(1, 94) if layer not in full],
+            "head_dim": 128,
+            "num_heads": 96,
+            "short_conv_kernel_size": 4,
+            "use_full_rank_gate": True,
+        },
+        mla_use_output_gate=True,
+        num_experts=896,
+        num_experts_per_token=16,
+        num_shared_experts=2,
+        routed_expert_hidden_size=3584,
+        quantization_config=compressed(4, "float", 32, KEPT_BY_KIMI),
+    ) | {"num_hidden_layers": 93, "intermediate_size": 33792, "moe_intermediate_size": 3072}
+    for key in ("n_shared_experts", "num_experts_per_tok"):
+        del text[key]
+    return {
+        "architectures": ["KimiK3ForConditionalGeneration"],
+        "text_config": text,
+        "vision_config": {"vt_hidden_size": 1024},
+    }
+
+
+def qwen3_moe(hidden: int, layers: int, heads: int, kv: int, experts: int, size: int) -> Config:
+    return config(
+        "Qwen3MoeForCausalLM",
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv,
+        head_dim=128,
+        attention_bias=False,
+        use_sliding_window=False,
+        max_window_layers=layers,
+        decoder_sparse_step=1,
+        mlp_only_layers=[],
+        num_experts=experts,
+        num_experts_per_tok=8,
+        moe_intermediate_size=size,
+        intermediate_size=3 * hidden,
+        vocab_size=151936,
+        max_position_embeddings=40960,
+    )
+
+
+def qwen3() -> Config:
+    return config(
+        "Qwen3ForCausalLM",
+        hidden_size=5120,
+        num_hidden_layers=64,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        head_dim=128,
+        intermediate_size=25600,
+        vocab_size=151936,
+        max_position_embeddings=40960,
+    )
+
+
+def gpt_oss(layers: int, experts: int) -> Config:
+    return config(
+        "GptOssForCausalLM",
+        hidden_size=2880,
+        num_hidden_layers=layers,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        head_dim=64,
+        attention_bias=True,
+        intermediate_size=2880,
+        num_local_experts=experts,
+        num_experts_per_tok=4,
+        experts_per_token=4,
+        layer_types=["sliding_attention", "full_attention"] * (layers // 2),
+        vocab_size=201088,
+        max_position_embeddings=131072,
+        quantization_config={
+            "quant_method": "mxfp4",
+            "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"],
+        },
+    ) | {"sliding_window": 128}
+
+
+def llama(hidden: int, layers: int, heads: int, size: int) -> Config:
+    return config(
+        "LlamaForCausalLM",
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=8,
+        intermediate_size=size,
+        attention_bias=False,
+        mlp_bias=False,
+        vocab_size=128256,
+        max_position_embeddings=131072,
+    )
+
+
+def mixtral() -> Config:
+    return config(
+        "MixtralForCausalLM",
+        hidden_size=4096,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        intermediate_size=14336,
+        num_local_experts=8,
+        num_experts_per_tok=2,
+        vocab_size=32000,
+        max_position_embeddings=32768,
+    )
+
+
+def minimax(context: int) -> Config:
+    return config(
+        "MiniMaxM2ForCausalLM",
+        hidden_size=3072,
+        num_hidden_layers=62,
+        num_attention_heads=48,
+        num_key_value_heads=8,
+        head_dim=128,
+        attn_type_list=[1] * 62,
+        intermediate_size=1536,
+        shared_intermediate_size=0,
+        num_local_experts=256,
+        num_experts_per_tok=8,
+        use_mtp=True,
+        num_mtp_modules=3,
+        mtp_transformer_layers=1,
+        vocab_size=200064,
+        max_position_embeddings=context,
+        quantization_config=FP8 | {"modules_to_not_convert": ["gate", "lm_head"]},
+    )
+
+
+def glm(hidden: int, layers: int, dense: int, size: int, experts: int, context: int) -> Config:
+    return config(
+        "Glm4MoeForCausalLM",
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=96,
+        num_key_value_heads=8,
+        head_dim=128,
+        attention_bias=True,
+        partial_rotary_factor=0.5,
+        intermediate_size=size,
+        moe_intermediate_size=1536 if hidden == 5120 else 1408,
+        n_routed_experts=experts,
+        n_shared_experts=1,
+        num_experts_per_tok=8,
+        first_k_dense_replace=dense,
+        num_nextn_predict_layers=1,
+        vocab_size=151552,
+        max_position_embeddings=context,
+    )
+
+
+CONFIGS: dict[str, Callable[[], Config]] = {
+    "deepseek-r1": deepseek,
+    "deepseek-r1-0528": deepseek,
+    "deepseek-v3": deepseek,
+    "deepseek-v3-0324": deepseek,
+    "deepseek-v3.1": deepseek,
+    "glm-4.5": lambda: glm(5120, 92, 3, 12288, 160, 131072),
+    "glm-4.5-air": lambda: glm(4096, 46, 1, 10944, 128, 131072),
+    "glm-4.6": lambda: glm(5120, 92, 3, 12288, 160, 202752),
+    "glm-4.7": lambda: glm(5120, 92, 3, 12288, 160, 202752),
+    "gpt-oss-120b": lambda: gpt_oss(36, 128),
+    "gpt-oss-20b": lambda: gpt_oss(24, 32),
+    "kimi-k2": lambda: kimi_k2_text(131072) | {"quantization_config": FP8},
+    "kimi-k2-0905": lambda: kimi_k2_text(262144) | {"quantization_config": FP8},
+    "kimi-k2.5": kimi_k25,
+    "kimi-k2.6": kimi_k25,
+    "kimi-k2.7-code": kimi_k25,
+    "kimi-k3": kimi_k3,
+    "llama-3.1-405b": lambda: llama(16384, 126, 128, 53248),
+    "llama-3.1-70b": lambda: llama(8192, 80, 64, 28672),
+    "llama-3.1-8b": lambda: llama(4096, 32, 32, 14336),
+    "llama-3.3-70b": lambda: llama(8192, 80, 64, 28672),
+    "minimax-m2": lambda: minimax(196608),
+    "minimax-m2.1": lambda: minimax(196608),
+    "minimax-m2.5": lambda: minimax(196608),
+    "minimax-m2.7": lambda: minimax(204800),
+    "mixtral-8x7b": mixtral,
+    "qwen3-235b-a22b": lambda: qwen3_moe(4096, 94, 64, 4, 128, 1536),
+    "qwen3-30b-a3b": lambda: qwen3_moe(2048, 48, 32, 4, 128, 768),
+    "qwen3-32b": qwen3,
+    "qwen3-coder-480b-a35b": lambda: (
+        qwen3_moe(6144, 62, 96, 8, 160, 2560) | {"max_position_embeddings": 262144}
+    ),
+}
+
+SAME = {
+    "hidden_size",
+    "vocab_size",
+    "max_context_tokens",
+    "tied_embeddings",
+    "attention",
+    "ffn",
+    "native_weights",
+}
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[[Config], ModelSpec]:
+    """Writes a config to a file and reads it as a model."""
+
+    def write_and_read(data: Config) -> ModelSpec:
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(data))
+        return model_from_config(path)
+
+    return write_and_read
+
+
+def refusal(read: Callable[[Config], ModelSpec], data: Config) -> str:
+    with pytest.raises(InputError) as caught:
+        read(data)
+    return str(caught.value)
+
+
+def test_every_model_of_the_catalogue_has_a_config_here() -> None:
+    # Mistral Large 3 is published with a params.json instead.
+    assert CONFIGS.keys() | {"mistral-large-3"} == set(catalog.model_names())
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_has_the_shapes_of_the_catalogue(
+    name: str, read: Callable[[Config], ModelSpec]
+) -> None:
+    found, expected = read(CONFIGS[name]()), catalog.model(name)
+    assert found.model_dump(include=SAME) == expected.model_dump(include=SAME)
+
+
+def test_the_name_is_the_folders_or_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "My-Model"
+    folder.mkdir()
+    for path, name in [(folder / "config.json", "My-Model"), (folder / "other.json", "other")]:
+        path.write_text(json.dumps(mixtral()))
+        model = catalog.model(str(path))
+        assert (model.name, model.source) == (name, str(path))
+    assert catalog.model(str(folder)).name == "My-Model"
+    monkeypatch.chdir(folder)
+    assert catalog.model("config.json").name == "My-Model"
+
+
+def test_what_is_left_out_is_noted(read: Callable[[Config], ModelSpec]) -> None:
+    assert read(deepseek()).notes == ("1 multi-token-prediction layer(s) are left out",)
+    assert read(minimax(4096)).notes == ("3 multi-token-prediction layer(s) are left out",)
+    assert read(kimi_k3()).notes == ("the vision tower is left out",)
+    assert read(llama(64, 2, 8, 128)).notes == ()
+
+
+@pytest.mark.parametrize("named", [["FalconForCausalLM"], [], None])
+def test_an_unknown_architecture_is_told_with_those_known(
+    named: list[str] | None, read: Callable[[Config], ModelSpec]
+) -> None:
+    said = refusal(read, {**mixtral(), "architectures": named})
+    assert "architectures: the architecture must be a known one" in said
+    assert str(named or []) in said
+    assert "DeepseekV3ForCausalLM, Glm4MoeForCausalLM, GptOssForCausalLM" in said
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "llama-3.1-8b", "qwen3-30b-a3b", "gpt-oss-20b"])
+def test_every_key_of_a_shape_is_required(name: str, read: Callable[[Config], ModelSpec]) -> None:
+    optional = {"num_key_value_heads", "n_shared_experts"}
+    shapes = {
+        key
+        for key, value in CONFIGS[name]().items()
+        if type(value) is int
+        and (key.startswith(("num_", "n_")) or key.endswith(("size", "rank")))
+    }
+    assert len(shapes) >= 6
+    for key in sorted(shapes - optional - {"num_nextn_predict_layers"}):
+        data = CONFIGS[name]()
+        del data[key]
+        assert f"config.json: {key}: this key is required" in refusal(read, data)
+
+
+def test_a_key_inside_the_text_config_is_told_with_its_path(
+    read: Callable[[Config], ModelSpec],
+) -> None:
+    data = kimi_k3()
+    del data["text_config"]["linear_attn_config"]["head_dim"]
+    said = refusal(read, data)
+    assert "text_config.linear_attn_config.head_dim: this key is required" in said
+
+
+def test_a_key_whose_cost_is_unknown_is_refused_by_name(
+    read: Callable[[Config], ModelSpec],
+) -> None:
+    said = refusal(read, {**mixtral(), "index_topk": 2048, "altup_num_inputs": 4})
+    assert "config.json: altup_num_inputs, index_topk: it is not known whether" in said
+
+
+def test_a_key_that_is_null_counts_as_left_out(read: Callable[[Config], ModelSpec]) -> None:
+    assert read({**mixtral(), "index_topk": None}) == read(mixtral())
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "key"),
+    [
+        ("deepseek-v3", {"attention_bias": True}, "attention_bias"),
+        ("llama-3.1-8b", {"mlp_bias": True}, "mlp_bias"),
+        ("llama-3.1-8b", {"torch_dtype": "float32"}, "torch_dtype"),
+        ("qwen3-30b-a3b", {"shared_expert_intermediate_size": 512}, "shared_expert_inter"),
+        ("minimax-m2", {"attn_type_list": [0, 1]}, "attn_type_list"),
+        ("gpt-oss-20b", {"experts_per_token": 8}, "experts_per_token"),
+        ("gpt-oss-20b", {"layer_types": ["full_attention"]}, "layer_types"),
+        ("gpt-oss-20b", {"layer_types": ["chunked_attention"] * 24}, "layer_types"),
+        ("llama-3.1-8b", {"hidden_size": "4096"}, "hidden_size"),
+        ("llama-3.1-8b", {"num_hidden_layers": 0}, "num_hidden_layers"),
+        ("llama-3.1-8b", {"num_hidden_layers": True}, "num_hidden_layers"),
+        ("llama-3.1-8b", {"tie_word_embeddings": "no"}, "tie_word_embeddings"),
+        ("mixtral-8x7b", {"num_experts_per_tok": 9}, "ffn.0.top_k"),
+        ("mixtral-8x7b", {"num_key_value_heads": 5}, "attention.0.kv_heads"),
+    ],
+)
+def test_a_value_that_cannot_be_costed_is_told_with_its_key(
+    name: str, changes: Config, key: str, read: Callable[[Config], ModelSpec]
+) -> None:
+    said = refusal(read, CONFIGS[name]() | changes)
+    assert f"config.json: {key}" in said
+    assert "but got" in said
+
+
+def test_layers_of_kimi_k3_must_add_up(read: Callable[[Config], ModelSpec]) -> None:
+    data = kimi_k3()
+    data["text_config"]["linear_attn_config"]["kda_layers"].pop()
+    assert "must add up to 93" in refusal(read, data)
+
+
+def test_sliding_windows_of_qwen_begin_after_the_whole_layers(
+    read: Callable[[Config], ModelSpec],
+) -> None:
+    windowed = {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 48}
+    groups = read(qwen3() | windowed).attention
+    assert [(group.layers, group.window_tokens) for group in groups] == [(48, 0), (16, 4096)]
+    unused = read(qwen3() | windowed | {"use_sliding_window": False}).attention
+    assert [(group.layers, group.window_tokens) for group in unused] == [(64, 0)]
+
+
+def test_every_layer_of_mixtral_has_the_window_it_names(
+    read: Callable[[Config], ModelSpec],
+) -> None:
+    (group,) = read(mixtral() | {"sliding_window": 4096}).attention
+    assert (group.layers, group.window_tokens) == (32, 4096)
+
+
+def test_dense_layers_among_experts_are_counted(read: Callable[[Config], ModelSpec]) -> None:
+    data = qwen3_moe(4096, 94, 64, 4, 128, 1536)
+    some = read(data | {"mlp_only_layers": [0, 5]})
+    assert [(group.kind, group.layers) for group in some.ffn] == [("dense", 2), ("moe", 92)]
+    every_second = read(data | {"decoder_sparse_step": 2})
+    assert [group.layers for group in every_second.ffn] == [47, 47]
+    spread = read(deepseek() | {"moe_layer_freq": 2})
+    assert [group.layers for group in spread.ffn] == [32, 29]  # layers 4, 6, ..., 60 are mixtures
+
+
+def test_heads_of_llama_fill_the_hidden_size_unless_it_says_otherwise(
+    read: Callable[[Config], ModelSpec],
+) -> None:
+    old = llama(4096, 32, 32, 11008)
+    del old["num_key_value_heads"]
+    (group,) = read(old).attention
+    assert group.model_dump(include={"heads", "kv_heads", "head_dim"}) == {
+        "heads": 32,
+        "kv_heads": 32,
+        "head_dim": 128,
+    }
+    (group,) = read(old | {"head_dim": 64}).attention
+    assert group.parameters_per_layer(4096) == 4 * 4096 * 32 * 64
+
+
+@pytest.mark.parametrize(
+    ("quantization", "routed", "linear"),
+    [
+        (FP8, "fp8", "fp8"),
+        ({"quant_method": "fp8", "activation_scheme": "static"}, "fp8", "fp8"),
+        (compressed(4, "int", 32, KEPT_BY_KIMI), "int4", "bf16"),
+        (compressed(4, "float", 32, KEPT_BY_KIMI), "mxfp4", "bf16"),
+        (compressed(4, "float", 16, ["lm_head"]), "nvfp4", "nvfp4"),
+        ({"quant_method": "mxfp4"}, "mxfp4", "bf16"),
+        (
+            {"quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ["lm_head"]},
+            "fp8",
+            "fp8",
+        ),
+        (
+            {
+                "quant_algo": "NVFP4",
+                "ignore": [
+                    "language_model.model.layers.*.self_attn*",
+                    "language_model.model.layers.*.mlp.shared_experts*",
+                    *[f"language_model.model.layers.{layer}.mlp.down_proj" for layer in range(3)],
+                ],
+            },
+            "nvfp4",
+            "bf16",
+        ),
+    ],
+)
+def test_formats_of_quantized_checkpoints(
+    quantization: Config, routed: str, linear: str, read: Callable[[Config], ModelSpec]
+) -> None:
+    model = read(deepseek() | {"quantization_config": quantization})
+    weights = model.native_weights
+    assert (weights.routed_experts, weights.linear, weights.embeddings) == (routed, linear, "bf16")
+    assert not any("several formats" in note for note in model.notes)
+
+
+def test_a_dense_model_has_one_format(read: Callable[[Config], ModelSpec]) -> None:
+    weights = read(llama(64, 2, 8, 128) | {"quantization_config": FP8}).native_weights
+    assert (weights.routed_experts, weights.linear) == ("fp8", "fp8")
+
+
+def test_layers_in_several_formats_count_as_the_most_common_and_are_noted(
+    read: Callable[[Config], ModelSpec],
+) -> None:
+    # Attention of Kimi K2 holds two thirds of the weights outside of routed experts.
+    ignore = [f"model.layers.{layer}.self_attn*" for layer in range(61)]
+    model = read(kimi_k2_text(4096) | {"quantization_config": compressed(4, "float", 16, ignore)})
+    assert model.native_weights.linear == "bf16"
+    assert any(
+        "linear layers are stored in several formats (67% bf16, 33% nvfp4)" in note
+        for note in model.notes
+    )
+
+
+def test_the_file_modelopt_leaves_beside_the_config_is_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(qwen3()))
+    beside = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
+    assert model_from_config(tmp_path / "config.json").native_weights.linear == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("quantization", "said"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "quantization_config.quant_method: only fp8, mxfp4"),
+        ({"quant_algo": "MIXED_PRECISION"}, 'quantization_config.quant_algo: only "FP8" or'),
+        (FP8 | {"weight_block_size": [1, 32]}, "weight_block_size: only [128, 128]"),
+        (FP8 | {"quantized_layers": {}}, "quantization_config.quantized_layers: it is not known"),
+        (compressed(4, "int", 128, []), "config_groups.group_0.weights: type, bits and group"),
+        ({"quant_algo": "NVFP4", "group_size": 32}, "quantization_config.group_size: only 16"),
+        (compressed(4, "int", 32, ["re:(["]), "an ignored module's pattern is wrong"),
+    ],
+)
+def test_a_quantization_that_cannot_be_costed_is_refused(
+    quantization: Config, said: str, read: Callable[[Config], ModelSpec]
+) -> None:
+    assert said in refusal(read, deepseek() | {"quantization_config": quantization})
+
+
+def test_two_groups_of_quantized_weights_are_refused(
+    read: Callable[[Config], ModelSpec],
+) -> None:
+    quantization = compressed(4, "int", 32, [])
+    quantization["config_groups"]["group_1"] = quantization["config_groups"]["group_0"]
+    said = refusal(read, deepseek() | {"quantization_config": quantization})
+    assert "only one group of weights can be costed" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "config.json:1: the text must be valid JSON"),
+        ("[1]", "config.json: the file must hold a mapping, it holds list"),
+        ('{"hidden_size": 1, "hidden_size": 2}', "config.json: hidden_size: a key may stand only"),
+    ],
+)
+def test_a_file_that_is_no_config_is_told(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        model_from_config(path)
+    assert said in str(caught.value)

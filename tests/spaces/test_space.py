@@ -1,0 +1,134 @@
+"""The search space: every draw is legal, and counting agrees with listing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spaces.draw import RandomDraw
+from spaces.errors import NothingFeasible
+from spaces.feasibility import infeasible
+from spaces.options import SpaceOptions
+from spaces.plan import DeploymentPlan
+from spaces.space import SearchSpace
+from tests.spaces.worlds import site_of, space_of
+
+Option = TypeVar("Option")
+
+SPACES = {
+    "deepseek-v3 on 32 h200": space_of(site_of("deepseek-v3", {"h200": 32}), kv=("bf16", "fp8")),
+    "kimi-k3 on 64 gb200": space_of(site_of("kimi-k3", {"gb200": 64}, request=200_000)),
+    "llama on two kinds": space_of(
+        site_of("llama-3.3-70b", {"h100": 8, "b200": 4}), weights=("native", "fp8")
+    ),
+    "gpt-oss in sglang": space_of(
+        site_of("gpt-oss-120b", {"h200": 8}, engine="sglang"), engines=("sglang",)
+    ),
+}
+
+
+class EveryDraw:
+    """Answers with a given list of places, and notes how many options each question had."""
+
+    def __init__(self, places: Sequence[int]) -> None:
+        self.places = places
+        self.options: list[int] = []
+        self.names: list[str] = []
+
+    def ordered(self, name: str, options: Sequence[Option]) -> Option:
+        asked = len(self.options)
+        self.options.append(len(options))
+        self.names.append(name)
+        return options[self.places[asked] if asked < len(self.places) else 0]
+
+    unordered = ordered
+
+
+def every_plan(space: SearchSpace) -> Iterator[DeploymentPlan]:
+    """All plans, by going through the tree of questions depth first."""
+    places: list[int] = []
+    while True:
+        draw = EveryDraw(places)
+        yield space.plan(draw)
+        places = [*places, *[0] * (len(draw.options) - len(places))]
+        while places and places[-1] + 1 == draw.options[len(places) - 1]:
+            places.pop()
+        if not places:
+            return
+        places[-1] += 1
+
+
+@pytest.mark.parametrize("name", SPACES)
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_every_draw_is_feasible_by_construction(name: str, seed: int) -> None:
+    space = SPACES[name]
+    plan = space.plan(RandomDraw(seed))
+    refusal = infeasible(plan, space.site)
+    assert refusal is None, refusal
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_no_name_is_asked_twice_in_one_draw(name: str) -> None:
+    for seed in range(50):
+        draw = EveryDraw([])
+        SPACES[name].plan(draw)
+        assert len(set(draw.names)) == len(draw.names), seed
+
+
+def test_size_is_the_number_of_different_plans() -> None:
+    options = SpaceOptions(
+        tensor_parallel=(4, 8),
+        pipeline_parallel=(1, 2),
+        data_parallel=(1, 2, 8),
+        max_num_seqs=(16, 256),
+        max_num_batched_tokens=(2048,),
+        host_gb_per_chip=(0.0, 100.0),
+    )
+    for chips in ({"h200": 24}, {"h200": 16, "b200": 8}):
+        space = space_of(site_of("deepseek-v3", chips), options, concurrencies=(1, 64))
+        plans = [plan.point_id for plan in every_plan(space)]
+        assert len(set(plans)) == len(plans) == space.size() > 100
+
+
+def test_unordered_questions_have_the_same_options_at_every_draw() -> None:
+    class Noting(RandomDraw):
+        asked: dict[str, tuple[object, ...]] = {}  # noqa: RUF012
+
+        def unordered(self, name: str, options: Sequence[Option]) -> Option:
+            assert self.asked.setdefault(name, tuple(options)) == tuple(options)
+            return super().unordered(name, options)
+
+    for seed in range(100):
+        SPACES["llama on two kinds"].plan(Noting(seed))
+    assert any("chips" in name for name in Noting.asked)
+
+
+def test_pinned_dimensions_stay_pinned() -> None:
+    options = SpaceOptions(
+        topology=("prefill-decode",), tensor_parallel=(8,), router=("round-robin",)
+    )
+    space = space_of(site_of("deepseek-v3", {"h200": 32}), options)
+    for seed in range(40):
+        plan = space.plan(RandomDraw(seed))
+        assert plan.topology == "prefill-decode"
+        assert {pool.tp for pool in plan.pools} == {8}
+        assert plan.router == "round-robin"
+
+
+def test_too_little_memory_says_by_how_much() -> None:
+    space = space_of(site_of("deepseek-v3", {"h100": 4}))
+    with pytest.raises(NothingFeasible, match=r"nearest miss .* GB a chip needed") as told:
+        space.plan(RandomDraw(0))
+    assert "experts" in str(told.value)
+
+
+def test_an_impossible_layout_says_so() -> None:
+    options = SpaceOptions(tensor_parallel=(3,))
+    space = space_of(site_of("deepseek-v3", {"h200": 32}), options)
+    with pytest.raises(NothingFeasible, match="no plan is legal"):
+        space.size()

@@ -1,0 +1,56 @@
+"""The sites and plans that the tests of the search space use."""
+
+from __future__ import annotations
+
+from spaces import catalog
+from spaces.options import SpaceOptions
+from spaces.plan import DeploymentPlan, EngineName, Load, Pool
+from spaces.precision import KvDtype, WeightsName
+from spaces.site import ChipBudget, Site
+from spaces.space import SearchSpace
+
+
+def site_of(
+    model: str, chips: dict[str, int], *, request: int = 8192, engine: EngineName = "vllm"
+) -> Site:
+    """A site with a budget of `chips`, where requests have up to `request` tokens."""
+    return Site(
+        model=catalog.model(model),
+        chips={name: catalog.chip(name) for name in chips},
+        engines={engine: catalog.engine(engine)},
+        budget={name: ChipBudget(0, count) for name, count in chips.items()},
+        longest_request_tokens=request,
+        longest_input_tokens=request - 1000,
+    )
+
+
+def plan_of(model: str, chip: str, engine: EngineName = "vllm", **pool: int) -> DeploymentPlan:
+    """An aggregated plan of one pool."""
+    return DeploymentPlan(
+        model=model,
+        engine=engine,
+        topology="aggregated",
+        pools=(Pool(role="aggregated", chip=chip, **pool),),
+    )
+
+
+def space_of(
+    site: Site,
+    options: SpaceOptions | None = None,
+    *,
+    engines: tuple[EngineName, ...] = ("vllm",),
+    weights: tuple[WeightsName, ...] = ("native",),
+    kv: tuple[KvDtype, ...] = ("bf16",),
+    concurrencies: tuple[int, ...] = (1, 8, 64),
+) -> SearchSpace:
+    """The search space of a site."""
+    chip = next(iter(site.budget))
+    return SearchSpace(
+        site=site,
+        options=options or SpaceOptions(),
+        base=plan_of(site.model.name, chip),
+        engines=engines,
+        weights=weights,
+        kv=kv,
+        loads=tuple(Load(concurrency=c) for c in concurrencies),
+    )
