@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from objectives.cost import KvLink, StepCosts, host_link, replica_link, step_costs
+from objectives.cost import KvLink, StepCosts, host_link, rank_link, step_costs
 from objectives.simulator import KvOnLink, PoolSetup, Scenario
 from spaces.memory import hbm_ledger, host_kv_tokens
 from spaces.plan import DeploymentPlan, Pool
@@ -64,9 +64,9 @@ def _host_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
 
 
 def _link(plan: DeploymentPlan, pool: Pool, site: Site) -> KvLink:
-    """What a replica of the pool sends or receives when KV moves between the pools."""
+    """What a rank of the pool sends or receives when KV moves between the pools."""
     others = [other for other in plan.pools if other is not pool] or [pool]
-    return replica_link(pool, site.chips[pool.chip], others[0], site.chips[others[0].chip])
+    return rank_link(pool, site.chips[pool.chip], others[0], site.chips[others[0].chip])
 
 
 def _kv_on_link(plan: DeploymentPlan, site: Site) -> KvOnLink:

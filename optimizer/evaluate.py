@@ -119,5 +119,5 @@ def judged(
 def _without_value(
     known: set[str], objectives: Sequence[Objective], constraints: Sequence[Constraint]
 ) -> Iterator[str]:
-    metrics = dict.fromkeys(goal.metric for goal in (*objectives, *constraints))
-    return (f"{metric} has no value" for metric in metrics if metric not in known)
+    asked = [goal.metric for goal in objectives] + [bound.metric for bound in constraints]
+    return (f"{name} has no value" for name in dict.fromkeys(asked) if name not in known)

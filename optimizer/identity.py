@@ -36,6 +36,10 @@ class Identity:
         facts = {"version of servefront": version("servefront"), **problem.facts_digest}
         return cls(job.resolved(), facts, problem.notes)
 
+    def without_budget(self) -> dict[str, Any]:
+        """The job's keys, dotted, without those that may change."""
+        return {key: value for key, value in _flat(self.job).items() if key not in _FREE}
+
 
 def claim(
     study: optuna.Study, identity: Identity, where: str, seeds: list[Parameters] | None = None

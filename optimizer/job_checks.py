@@ -108,4 +108,4 @@ def _price_metrics_have_prices(job: CheckedJob) -> None:
 
 
 def _asked_metrics(job: CheckedJob) -> list[str]:
-    return [goal.metric for goal in (*job.goals, *job.bounds)]
+    return [goal.metric for goal in job.goals] + [bound.metric for bound in job.bounds]

@@ -184,7 +184,7 @@ def _base_plan(job: Job, site: Site) -> DeploymentPlan:
     kind = next(iter(job.chips))
     return DeploymentPlan(
         model=job.model,
-        engine=engine.name,  # type: ignore[arg-type]  # a validated word
+        engine=job.engine[0],
         topology="aggregated",
         pools=(Pool(role="aggregated", chip=kind),),
         hbm_fraction=job.hbm_fraction or engine.hbm_fraction,

@@ -72,8 +72,8 @@ def open_storage(directory: Path, url: str | None) -> BaseStorage:
 
 def open_study(
     storage: BaseStorage, name: str, objectives: Sequence[Objective]
-) -> tuple[optuna.Study, bool]:
-    """The study of that name, made if need be, and whether it was there before."""
+) -> optuna.Study:
+    """The study of that name, made if need be."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     there = name in optuna.get_all_study_names(storage)
     study = optuna.create_study(
@@ -86,7 +86,7 @@ def open_study(
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*set_metric_names", ExperimentalWarning)
             study.set_metric_names([objective.metric for objective in objectives])
-    return study, there
+    return study
 
 
 def repair_journal(directory: Path) -> int:

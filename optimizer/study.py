@@ -8,6 +8,7 @@ size it does not matter who evaluates.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -23,9 +24,16 @@ from optimizer.draws import Parameters, TrialDraw, all_parameters
 from optimizer.evaluate import Evaluation
 from optimizer.executor import Executor
 from optimizer.job import SearchSettings
-from optimizer.records import BATCH_END, PLAN, plan_of, record_of, stored_trials, tell
+from optimizer.records import (
+    BATCH_END,
+    PLAN,
+    StoredTrial,
+    plan_of,
+    record_of,
+    stored_trials,
+    tell,
+)
 from optimizer.sampling import sampler_for, trial_seed
-from results.trials import TrialRecord
 from spaces.plan import DeploymentPlan
 from spaces.space import SearchSpace
 
@@ -36,9 +44,15 @@ COUNTABLE = 5_000
 
 
 class Watch(Protocol):
-    """Is told of every trial."""
+    """Looks on."""
 
-    def __call__(self, record: TrialRecord, evaluation: Evaluation) -> None: ...
+    def begin(self, trials: Sequence[StoredTrial]) -> None:
+        """The trials of earlier runs, before the first new one."""
+        ...
+
+    def told(self, trial: StoredTrial) -> None:
+        """A trial has been told."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +68,7 @@ class Search:
     """A study at work.
 
     `seeds` are parameters of the first trials; `interrupted` is asked again and again and ends
-    the search with its answer, unless that is empty. `records` grow with every trial told.
+    the search with its answer, unless that is empty.
     """
 
     study: optuna.Study
@@ -65,9 +79,9 @@ class Search:
     watch: Watch
     interrupted: Callable[[], str] = lambda: ""
     seeds: Sequence[Parameters] = ()
-    records: list[TrialRecord] = field(default_factory=list)
-    _known: dict[str, tuple[int, Evaluation]] = field(default_factory=dict)
-    _deadline_s: float = float("inf")
+    _known: dict[str, StoredTrial] = field(default_factory=dict)
+    _repeats: int = 0
+    _deadline_s: float = math.inf
 
     def run(self) -> str:
         """Search until the budget, the time, the space or the user's patience ends; which of
@@ -80,12 +94,14 @@ class Search:
         return reason
 
     def _recall(self) -> None:
-        for stored in stored_trials(self.study):
-            self._remember(stored.record, stored.evaluation)
+        trials = stored_trials(self.study)
+        for trial in trials:
+            self._remember(trial)
+        self.watch.begin(trials)
 
-    def _remember(self, record: TrialRecord, evaluation: Evaluation) -> None:
-        self.records.append(record)
-        self._known.setdefault(record.plan.point_id, (record.trial, evaluation))
+    def _remember(self, trial: StoredTrial) -> None:
+        self._known.setdefault(trial.record.plan.point_id, trial)
+        self._repeats = 0 if trial.record.same_as is None else self._repeats + 1
 
     def _reason_to_stop(self) -> str:
         settings = self.settings
@@ -96,7 +112,7 @@ class Search:
         if len(self._known) >= self.space.size():
             return f"all {self.space.size()} points of the space are evaluated"
         barren = BARREN_BATCHES * settings.batch_size
-        if self._repeats_in_a_row() >= barren:
+        if self._repeats >= barren:
             return f"the space seems exhausted: the last {barren} trials asked for nothing new"
         return ""
 
@@ -104,14 +120,6 @@ class Search:
         if time.monotonic() >= self._deadline_s:
             return f"the time limit of {self.settings.timeout_s:g} s is reached"
         return self.interrupted()
-
-    def _repeats_in_a_row(self) -> int:
-        count = 0
-        for record in reversed(self.records):
-            if record.same_as is None:
-                break
-            count += 1
-        return count
 
     def _batch(self) -> list[_Asked]:
         """The trials of the batch at work: what an earlier run left of it, then new ones."""
@@ -133,7 +141,7 @@ class Search:
         in a space that can be counted, come points it never asked for.
         """
         given = {n: self.seeds[n] for n in range(start, min(end, len(self.seeds)))}
-        stuck = self._repeats_in_a_row() >= self.settings.batch_size
+        stuck = self._repeats >= self.settings.batch_size
         if not stuck or self.space.size() > COUNTABLE:
             return given
         new = [found for point, found in all_parameters(self.space) if point not in self._known]
@@ -181,21 +189,22 @@ class Search:
         with closing(self.executor.evaluate(plans, self._is_cut_short)) as results:
             for asked in batch:
                 known = self._known.get(asked.plan.point_id)
-                evaluation = next(results, None) if known is None else known[1]
+                evaluation = next(results, None) if known is None else _repeated(known)
                 if evaluation is None:
                     return
-                self._tell(asked, evaluation, None if known is None else known[0])
+                self._tell(asked, evaluation, None if known is None else known.record.trial)
 
     def _is_cut_short(self) -> bool:
         return bool(self._cut_short())
 
     def _tell(self, asked: _Asked, evaluation: Evaluation, same_as: int | None) -> None:
-        if same_as is not None:
-            evaluation = replace(
-                evaluation, simulated_requests=0, simulation_cpu_s=0.0, seconds=0.0
-            )
         tell(self.study, asked.trial, evaluation, self.objectives, same_as)
         record = record_of(asked.trial.number, asked.plan, evaluation, same_as)
-        self._remember(record, evaluation)
-        self.watch(record, evaluation)
+        trial = StoredTrial(record, evaluation)
+        self._remember(trial)
+        self.watch.told(trial)
 
+
+def _repeated(known: StoredTrial) -> Evaluation:
+    """An evaluation once more, at no cost."""
+    return replace(known.evaluation, simulated_requests=0, simulation_cpu_s=0.0, seconds=0.0)

@@ -35,36 +35,24 @@ def kv_bytes_per_request(model: ModelSpec, precision: Precision, tokens: int) ->
     )
 
 
-def pool_link(
-    sender: Pool, sender_chip: ChipSpec, receiver: Pool, receiver_chip: ChipSpec
-) -> KvLink:
-    """The link between a replica of one pool and a replica of another.
+def rank_link(pool: Pool, chip: ChipSpec, other: Pool, other_chip: ChipSpec) -> KvLink:
+    """What one attention rank of `pool` sends to or receives from the pool `other`.
 
-    All chips of a replica move a share each, so the narrower side counts; transfers reach 0.75 of
-    the line. Pools of one chip kind that fit into one rack-scale domain together use its fabric,
-    all others their network cards.
+    A request's KV lies on the tp x pp chips of its rank, and each of them moves a share over its
+    own line; transfers reach 0.75 of the line. Pools of one chip kind that fit into one rack-scale
+    domain together use its fabric, all others their network cards.
     """
-    ends = ((sender, sender_chip), (receiver, receiver_chip))
-    inside = share_scaleup_domain(sender, sender_chip, receiver, receiver_chip)
-    lines = [
-        pool.chips_per_replica
-        * (chip.scaleup_bytes_per_s if inside else chip.scaleout_bytes_per_s)
-        for pool, chip in ends
-    ]
+    inside = share_scaleup_domain(pool, chip, other, other_chip)
+    line = chip.scaleup_bytes_per_s if inside else chip.scaleout_bytes_per_s
     transfer = load_overheads().kv_transfer
-    return KvLink(min(lines) * transfer.fraction, transfer.latency_us * SECONDS_PER_US)
+    chips = pool.tp * pool.pp
+    return KvLink(chips * line * transfer.fraction, transfer.latency_us * SECONDS_PER_US)
 
 
-def share_scaleup_domain(
-    sender: Pool, sender_chip: ChipSpec, receiver: Pool, receiver_chip: ChipSpec
-) -> bool:
+def share_scaleup_domain(pool: Pool, chip: ChipSpec, other: Pool, other_chip: ChipSpec) -> bool:
     """Whether both pools fit together into one scale-up domain larger than a node."""
-    domain = sender_chip.scaleup_size
-    return (
-        sender_chip == receiver_chip
-        and domain > _CHIPS_OF_A_NODE
-        and sender.chips + receiver.chips <= domain
-    )
+    domain = chip.scaleup_size
+    return chip == other_chip and domain > _CHIPS_OF_A_NODE and pool.chips + other.chips <= domain
 
 
 def host_link(pool: Pool, chip: ChipSpec) -> KvLink:

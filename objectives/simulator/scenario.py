@@ -16,7 +16,7 @@ class PoolSetup:
     Seats, tokens of a step and KV blocks are those of one rank. `request_blocks` are taken by each
     running request beside its tokens. `host_tokens` is the room of a rank's host-memory tier, and
     `host_s_per_token` the time to fetch a token's KV from there. `link_bytes_per_s` is what one
-    replica sends or receives.
+    rank sends or receives.
     """
 
     role: Role

@@ -143,7 +143,6 @@ def _replicas(scenario: Scenario) -> np.recarray:
         for _ in range(setup.replicas):
             replicas[place].pool = pool_id
             replicas[place].first_rank = first_rank
-            replicas[place].link_bytes_per_s = setup.link_bytes_per_s
             place += 1
             first_rank += setup.ranks
     return replicas
@@ -161,6 +160,7 @@ def _ranks(scenario: Scenario) -> np.recarray:
                 ranks[place].pool = pool_id
                 ranks[place].replica = replica
                 ranks[place].seats_start = first_seat
+                ranks[place].link_bytes_per_s = setup.link_bytes_per_s
                 place += 1
                 first_seat += setup.seats
             replica += 1

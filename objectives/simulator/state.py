@@ -78,6 +78,8 @@ RANK = np.dtype(
         ("host_oldest", "i8"),
         ("host_newest", "i8"),
         ("host_link_free_s", "f8"),
+        ("link_bytes_per_s", "f8"),  # to and from other pools
+        ("transfers", "i8"),  # transfers it takes part in at present
     ]
 )
 
@@ -99,8 +101,6 @@ REPLICA = np.dtype(
         ("request_steps", "i8"),  # requests summed over steps
         ("prefill_tokens", "i8"),
         ("decode_tokens", "i8"),
-        ("link_bytes_per_s", "f8"),
-        ("transfers", "i8"),  # transfers it takes part in at present
     ]
 )
 
@@ -135,8 +135,8 @@ EVENT = np.dtype(
 TRANSFER = np.dtype(
     [
         ("request", "i8"),
-        ("source", "i8"),  # replica
-        ("target", "i8"),  # replica
+        ("source", "i8"),  # rank
+        ("target", "i8"),  # rank
         ("remaining_bytes", "f8"),
         ("bytes_per_s", "f8"),
     ]

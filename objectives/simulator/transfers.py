@@ -1,6 +1,6 @@
-"""KV on its way from a prefill replica to a decode replica.
+"""KV on its way from a prefill rank to a decode rank.
 
-Transfers under way at the same time share each replica's link equally; a transfer runs at the
+Transfers under way at the same time share each rank's link equally; a transfer runs at the
 smaller of its shares at both ends.
 """
 
@@ -28,11 +28,11 @@ def start_transfer(state: State, request_id: int) -> None:
     size = kv_bytes(state, request.computed)
     transfer = state.transfers[clock.transfers]
     transfer.request = request_id
-    transfer.source = state.ranks[request.source_rank].replica
-    transfer.target = state.ranks[request.rank].replica
+    transfer.source = request.source_rank
+    transfer.target = request.rank
     transfer.remaining_bytes = size
-    state.replicas[transfer.source].transfers += 1
-    state.replicas[transfer.target].transfers += 1
+    state.ranks[transfer.source].transfers += 1
+    state.ranks[transfer.target].transfers += 1
     clock.transfers += 1
     clock.transferred_bytes += size
     _share_links(state)
@@ -46,8 +46,8 @@ def end_transfer(state: State) -> int:
     first = _first_to_end(state)
     transfer = state.transfers[first]
     request_id = transfer.request
-    state.replicas[transfer.source].transfers -= 1
-    state.replicas[transfer.target].transfers -= 1
+    state.ranks[transfer.source].transfers -= 1
+    state.ranks[transfer.target].transfers -= 1
     clock.transfers -= 1
     for place in range(first, clock.transfers):  # keep the order of starting
         state.transfers[place] = state.transfers[place + 1]
@@ -76,8 +76,8 @@ def _share_links(state: State) -> None:
         return
     for place in range(clock.transfers):
         transfer = state.transfers[place]
-        source = state.replicas[transfer.source]
-        target = state.replicas[transfer.target]
+        source = state.ranks[transfer.source]
+        target = state.ranks[transfer.target]
         transfer.bytes_per_s = min(
             source.link_bytes_per_s / source.transfers, target.link_bytes_per_s / target.transfers
         )

@@ -51,7 +51,7 @@ def plan_in_words(plan: DeploymentPlan, chips: Mapping[str, ChipSpec]) -> str:
     tier = f", {plan.kv.host_gb_per_chip:g} GB of host memory per chip for KV"
     common = [
         f"- weights {plan.precision.weights}, KV cache {plan.precision.kv}, "
-        f"{plan.hbm_fraction:.0%} of HBM used",
+        f"{100 * plan.hbm_fraction:g} % of HBM used",
         f"- prefix caching {'on' if plan.prefix_caching else 'off'}"
         f"{tier if plan.kv.host_gb_per_chip else ''}, router {plan.router}",
     ]

@@ -45,7 +45,8 @@ def check_expressible(plan: DeploymentPlan, model: ModelSpec) -> None:
         _check_batch(pool)
     if plan.topology == "prefill-decode":
         for pool in plan.pools:
-            _check_transfer(pool)
+            _check_stages(pool)
+        _check_transfer(plan.pool("prefill"), plan.pool("decode"), model)
 
 
 def engine_arguments(plan: DeploymentPlan, pool: Pool, model: ModelSpec) -> tuple[str, ...]:
@@ -179,11 +180,31 @@ def _check_batch(pool: Pool) -> None:
         )
 
 
-def _check_transfer(pool: Pool) -> None:
+def _check_stages(pool: Pool) -> None:
     if pool.pp > 1:
         raise InputError(
             f"vLLM's NixlConnector moves KV between pools without pipeline stages: {pool.role} "
             "needs pp = 1",
             key="pp",
             value=pool.pp,
+        )
+
+
+def _check_transfer(prefill: Pool, decode: Pool, model: ModelSpec) -> None:
+    """What the connector asserts when two replicas first meet, which is after start-up."""
+    small, large = sorted((prefill.tp, decode.tp))
+    if large % small:
+        raise InputError(
+            "vLLM's NixlConnector needs the tp of one pool to be a multiple of the other's",
+            key="tp",
+            value=f"prefill {prefill.tp}, decode {decode.tp}",
+        )
+    kv_heads = [group.kv_heads for group in model.attention if isinstance(group, GqaAttention)]
+    all_split = len(kv_heads) == len(model.attention)
+    if all_split and prefill.tp > max(decode.tp, min(kv_heads)):
+        raise InputError(
+            f"vLLM's NixlConnector cannot read KV heads that are repeated over prefill ranks: "
+            f"prefill needs tp <= {max(decode.tp, min(kv_heads))} here",
+            key="tp",
+            value=f"prefill {prefill.tp}, decode {decode.tp}, KV heads {min(kv_heads)}",
         )

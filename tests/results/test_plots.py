@@ -111,21 +111,21 @@ def test_trials_beyond_the_axes_are_counted(tmp_path: Path) -> None:
 
 
 def test_money_signs_and_endless_bands_are_drawn_as_they_are(tmp_path: Path) -> None:
-    plan = TRIALS[0].plan.model_copy(update={"pools": (Pool(role="aggregated", chip="$a$b"),)})
+    plan = TRIALS[0].plan.model_copy(update={"pools": (Pool(role="aggregated", chip="$^{$b"),)})
     metrics = {SPEED.metric: 1.0, PRICE.metric: 2.0}
     odd = TrialRecord(0, plan, "complete", metrics, {SPEED.metric: (0.5, math.inf)})
-    refused = TrialRecord(1, plan, "infeasible", reason="costs $5\nof $4^{")
-    title = "from $3 to $4^{"
+    refused = TrialRecord(1, plan, "infeasible", reason="costs $5^{\nof $4")
+    title = "from $3^{ to $4"
     front = pareto_front([odd, refused], (SPEED, PRICE))
     texts = texts_of(tmp_path / "a.png", [odd, refused], front, title)
     assert title in texts
-    assert any("costs $5 of $4^{ (1)" in text for text in texts)
-    assert any("1x[TP1] $a$b" in text for text in texts)
+    assert any("costs $5^{ of $4 (1)" in text for text in texts)
+    assert any("1x[TP1] $^{$b" in text for text in texts)
 
 
 def test_labels_cover_neither_each_other_nor_a_point() -> None:
     front = pareto_front(TRIALS, (SPEED, THROUGHPUT))
-    figure = Figure(figsize=(16, 10), dpi=100)
+    figure = Figure(figsize=(7, 5), dpi=100)  # so small that the first places are taken
     axes = figure.add_axes((0.07, 0.1, 0.9, 0.8))
     axes.set(xlim=(0, 220), ylim=(0, 2100))
     label_points(axes, front)
@@ -135,7 +135,7 @@ def test_labels_cover_neither_each_other_nor_a_point() -> None:
     marks = axes.transData.transform(
         [(p.metrics[SPEED.metric], p.metrics[THROUGHPUT.metric]) for p in front.points]
     )
-    assert 4 <= len(labels) <= MAX_LABELS
+    assert 3 <= len(labels) <= MAX_LABELS
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
     assert not any(box.contains(*mark) for box in boxes for mark in marks)
     frame = axes.get_window_extent()

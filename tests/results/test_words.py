@@ -33,6 +33,8 @@ from spaces.plan import DeploymentPlan, KvTiers, Load, Pool, Precision
         ({"dp": 8}, "DP8"),
         ({"tp": 2, "dp": 4, "ep": 8}, "TP2 DP4 EP8"),
         ({"tp": 8, "ep": 4}, "TP8 EP4"),
+        ({"tp": 8, "ep": 8, "dp": 2}, "TP8 DP2 EP8"),
+        ({"tp": 2, "ep": 8, "dp": 8}, "TP2 DP8 EP8"),
         ({"pp": 4}, "PP4"),
         ({"tp": 8, "ep": 8, "pp": 2}, "TEP8 PP2"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spaces.feasibility import infeasible
@@ -52,7 +54,7 @@ def test_a_wrong_plan_is_refused_by_its_rule_with_numbers(
 
 
 def test_the_least_chips_of_a_budget_must_be_used() -> None:
-    site = Site(**{**_fields(DEEPSEEK), "budget": {"h200": ChipBudget(16, 32)}})
+    site = replace(DEEPSEEK, budget={"h200": ChipBudget(16, 32)})
     refusal = infeasible(plan_of("deepseek-v3", "h200", tp=8, ep=8), site)
     assert refusal is not None
     assert "at least 16" in refusal.reason
@@ -86,6 +88,3 @@ def test_a_prefill_pool_needs_room_for_the_input_only() -> None:
     plan = DeploymentPlan(model="deepseek-v3", topology="prefill-decode", pools=pools)
     assert infeasible(plan, DEEPSEEK) is None
 
-
-def _fields(site: Site) -> dict[str, object]:
-    return {name: getattr(site, name) for name in site.__slots__}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from objectives.cost import host_link, kv_bytes_per_request, pool_link
+from objectives.cost import host_link, kv_bytes_per_request, rank_link
 from spaces.chip import ChipSpec
 from spaces.model import ModelSpec
 from spaces.plan import Pool, Precision
@@ -29,29 +29,33 @@ def test_windows_fill_and_states_are_fixed(models: dict[str, ModelSpec]) -> None
     assert kv_bytes_per_request(models["linear"], Precision(), 0) == state > 0
 
 
-def test_pools_of_nodes_use_all_network_cards_of_the_narrower_side(
-    chips: dict[str, ChipSpec],
-) -> None:
-    link = pool_link(_pool("h200", 8), chips["h200"], _pool("b200", 4), chips["b200"])
-    assert link.bytes_per_s == pytest.approx(4 * 50e9 * 0.75)
-    assert link.seconds(1.5e9) == pytest.approx(0.01 + link.latency_s)
+def test_a_rank_uses_the_network_cards_of_its_own_chips(chips: dict[str, ChipSpec]) -> None:
+    h200, b200 = _pool("h200", 8), _pool("b200", 4)
+    link = rank_link(h200, chips["h200"], b200, chips["b200"])
+    assert link.bytes_per_s == pytest.approx(8 * 50e9 * 0.75)
+    assert link.seconds(3e9) == pytest.approx(0.01 + link.latency_s)
     assert link.latency_s > 0
+    spread = h200.model_copy(update={"tp": 2, "dp": 4})
+    assert rank_link(spread, chips["h200"], b200, chips["b200"]).bytes_per_s == pytest.approx(
+        2 * 50e9 * 0.75
+    )
 
 
 def test_one_rack_uses_its_fabric(chips: dict[str, ChipSpec]) -> None:
     chip = chips["gb200"]
-    inside = pool_link(_pool("gb200", 4, replicas=4), chip, _pool("gb200", 8, replicas=7), chip)
+    decode = _pool("gb200", 8, replicas=7)
+    inside = rank_link(_pool("gb200", 4, replicas=4), chip, decode, chip)
     assert inside.bytes_per_s == pytest.approx(4 * 900e9 * 0.75)
-    too_many = pool_link(_pool("gb200", 4, replicas=5), chip, _pool("gb200", 8, replicas=7), chip)
+    too_many = rank_link(_pool("gb200", 4, replicas=5), chip, decode, chip)
     assert too_many.bytes_per_s == pytest.approx(4 * 50e9 * 0.75)
 
 
 def test_a_node_or_another_kind_of_chip_does_not_share_a_fabric(
     chips: dict[str, ChipSpec],
 ) -> None:
-    node = pool_link(_pool("h200", 2), chips["h200"], _pool("h200", 2), chips["h200"])
+    node = rank_link(_pool("h200", 2), chips["h200"], _pool("h200", 2), chips["h200"])
     assert node.bytes_per_s == pytest.approx(2 * 50e9 * 0.75)
-    mixed = pool_link(_pool("gb200", 2), chips["gb200"], _pool("gb300", 2), chips["gb300"])
+    mixed = rank_link(_pool("gb200", 2), chips["gb200"], _pool("gb300", 2), chips["gb300"])
     assert mixed.bytes_per_s == pytest.approx(2 * 50e9 * 0.75)
 
 

@@ -75,8 +75,8 @@ class Replica:
 @dataclass(eq=False)
 class Transfer:
     request: Request
-    source: Replica
-    target: Replica
+    source: Rank
+    target: Rank
     remaining: float
     rate: float = 0.0
 
@@ -463,8 +463,7 @@ class ReferenceSimulator:
         link = self.scenario.kv_on_link
         windowed = min(request.computed, link.window_tokens) * link.window_token_bytes
         size = request.computed * link.token_bytes + windowed + link.request_bytes
-        source, target = request.source.replica, rank.replica
-        self.transfers.append(Transfer(request, source, target, size))
+        self.transfers.append(Transfer(request, request.source, rank, size))
         self.share_links()
 
     def advance_transfers(self) -> None:

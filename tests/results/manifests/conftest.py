@@ -32,7 +32,8 @@ LAYOUTS = [
     for tp, pp, dp in itertools.product([1, 2, 3, 4, 6, 8, 16], [1, 2, 3], [1, 2, 3, 7, 16])
     if tp * pp * dp <= 32
 ]
-SPLIT_LAYOUTS = [layout for layout in LAYOUTS if layout[1] == 1]  # KV moves without stages only
+# KV moves between pools without stages whose tp divide each other and the KV heads.
+SPLIT_LAYOUTS = [layout for layout in LAYOUTS if layout[0] in (1, 2, 4, 8) and layout[1] == 1]
 ROUTERS = ("round-robin", "least-loaded", "prefix-affinity")
 
 

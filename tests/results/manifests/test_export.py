@@ -72,6 +72,24 @@ def test_a_plan_the_flags_cannot_describe_is_refused(
         export(_plan(chip="b20"), moe, chips, target)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_pools_that_could_not_exchange_kv_are_refused(
+    target: str, moe: ModelSpec, latent: ModelSpec, make_chip: MakeChip
+) -> None:
+    chips = {"b200": make_chip("b200")}
+
+    def files(prefill_tp: int, decode_tp: int, model: ModelSpec) -> dict[str, str]:
+        pools = [{"chip": "b200", "tp": tp} for tp in (prefill_tp, decode_tp)]
+        return export(_split(*pools), model, chips, target)
+
+    with pytest.raises(InputError, match=r"multiple of the other's.*prefill 6, decode 4"):
+        files(6, 4, moe)
+    with pytest.raises(InputError, match=r"tp <= 8 here.*prefill 16, decode 4, KV heads 8"):
+        files(16, 4, moe)  # two prefill ranks would hold the same head
+    assert files(16, 16, moe) and files(8, 4, moe) and files(4, 16, moe)
+    assert files(16, 4, latent)  # a latent is whole on every rank
+
+
 def test_chips_without_a_vllm_image_are_refused(moe: ModelSpec, make_chip: MakeChip) -> None:
     with pytest.raises(InputError, match=r"vLLM image must be known.*google\.com/tpu"):
         export(_plan(), moe, {"b200": make_chip("b200", resource="google.com/tpu")}, "vllm")

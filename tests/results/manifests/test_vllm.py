@@ -385,6 +385,13 @@ def test_weights_are_converted_only_where_vllm_can(moe: ModelSpec, make_chip: Ma
     assert "--quantization" not in other_flags
 
 
+def test_a_bf16_cache_is_asked_for_by_name(moe: ModelSpec, make_chip: MakeChip) -> None:
+    """With `auto` vLLM would follow a checkpoint that asks for an fp8 cache."""
+    plan = _plan(Pool(role="aggregated", chip="b200"))
+    ((_, _, service),) = engines(export(plan, moe, {"b200": make_chip("b200")}, "vllm"))
+    assert flags(service)["--kv-cache-dtype"] == "bfloat16"
+
+
 def test_latent_attention_keeps_its_fast_kernels(
     latent: ModelSpec, moe: ModelSpec, make_chip: MakeChip
 ) -> None:
@@ -491,6 +498,7 @@ def test_the_files_of_a_known_plan_are_as_reviewed(latent: ModelSpec, make_chip:
     )
     files = export(plan, latent, {"b200": make_chip("b200")}, "vllm")
     text = "".join(f"===== {name}\n{body}" for name, body in sorted(files.items()))
+    text = text.replace(plan.plan_id, "PLAN_ID").replace(plan.plan_id[:6], "PLAN_ID")
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.write_text(text, encoding="utf-8")
     assert text == GOLDEN.read_text(encoding="utf-8"), "after review: UPDATE_GOLDEN=1 pytest"
