@@ -160,5 +160,5 @@ def _ttft_parts_ms(result: SimulationResult) -> dict[str, float]:
     records = result.requests
     if not records.finished.any():
         return {}
-    parts = ("queue", "fetch", "prefill", "decode_wait", "transfer")
+    parts = ("frontend", "queue", "fetch", "prefill", "decode_wait", "transfer")
     return {part: float(np.nanmean(getattr(records, f"{part}_s"))) * 1e3 for part in parts}

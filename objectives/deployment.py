@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from objectives.cost import KvLink, StepCosts, host_link, rank_link, step_costs
+from objectives.cost import (
+    KvLink,
+    StepCosts,
+    frontend_seconds,
+    host_link,
+    rank_link,
+    step_costs,
+)
 from objectives.simulator import KvOnLink, PoolSetup, Scenario
 from spaces.memory import hbm_ledger, host_kv_tokens
 from spaces.plan import DeploymentPlan, Pool
@@ -18,6 +25,7 @@ def scenario_of(plan: DeploymentPlan, site: Site) -> Scenario:
         prefix_caching=plan.prefix_caching,
         router=plan.router,
         kv_on_link=_kv_on_link(plan, site),
+        frontend_s=frontend_seconds(plan.engine),
     )
 
 

@@ -16,7 +16,7 @@ from objectives.goals import Constraint, Objective
 from optimizer.importance import importances
 from optimizer.job import Job
 from optimizer.records import StoredTrial, stored_trials
-from optimizer.storage import JOURNAL, open_storage, without_password
+from optimizer.storage import HIDDEN, JOURNAL, open_storage, without_password
 from results.files import write_atomically
 from results.front import ParetoFront, hypervolume_history, pareto_front
 from results.plots import draw_front
@@ -28,7 +28,7 @@ from spaces.errors import InputError
 
 RUN, JOB = "run.json", "job.yaml"
 VERSIONED = ("servefront", "optuna", "numba", "numpy", "moocore")
-_LIBRARY_OF_THIS_STUDY = "servefront"
+NAME_IN_OWN_JOURNAL = "servefront"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def read_results(directory: Path, storage_url: str | None = None) -> StudyResult
     `InputError` where there is no study.
     """
     run = read_run(directory)
-    url = storage_url or run.get("storage")
+    url = storage_of(directory, run, storage_url)
     if url is None and not (directory / JOURNAL).is_file():
         raise InputError(
             f"there is no study here: {JOURNAL} is missing",
@@ -94,10 +94,36 @@ def read_results(directory: Path, storage_url: str | None = None) -> StudyResult
     return results_of(study)
 
 
+def storage_of(directory: Path, run: Mapping[str, Any], url: str | None) -> str | None:
+    """The URL of the storage a directory's study is kept in; None for its journal.
+
+    `run` is the content of run.json. Raises `InputError` when `url` is another storage than the
+    one it names, or when that needs a password it does not tell.
+    """
+    noted = run.get("storage")
+    if "study" in run and url is not None and without_password(url) != noted:
+        raise InputError(
+            f"the study of this directory is kept in {noted or JOURNAL}",
+            where=str(directory),
+            key="--storage",
+            value=without_password(url),
+            remedy="leave --storage out, or choose another directory",
+        )
+    if url is None and noted is not None and HIDDEN in noted:
+        raise InputError(
+            "the storage needs its password, which the directory does not keep",
+            where=str(directory),
+            key="storage",
+            value=noted,
+            remedy="give the whole URL with --storage",
+        )
+    return url or noted
+
+
 def study_name(directory: Path, url: str | None, job_digest: str) -> str:
     """What the study of a directory is called; in a shared storage names must differ."""
     if url is None:
-        return _LIBRARY_OF_THIS_STUDY
+        return NAME_IN_OWN_JOURNAL
     return f"{directory.resolve().name}-{job_digest[:8]}"
 
 

@@ -67,7 +67,9 @@ class LocalExecutor:
 
 def available_cores() -> int:
     """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
 
 
 def _done(future: Future[Evaluation], cancelled: Callable[[], bool]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import optuna
@@ -30,7 +31,8 @@ def importances(
     clean = optuna.create_study(directions=study.directions)
     clean.add_trials(trials)
     return {
-        objective.metric: _shares(clean, place) for place, objective in enumerate(objectives)
+        objective.metric: _shares(clean, place, objective)
+        for place, objective in enumerate(objectives)
     }
 
 
@@ -42,8 +44,13 @@ def _counts(trial: FrozenTrial) -> bool:
     )
 
 
-def _shares(study: optuna.Study, place: int) -> dict[str, float]:
-    found = get_param_importances(study, target=lambda trial: trial.values[place])
+def _shares(study: optuna.Study, place: int, objective: Objective) -> dict[str, float]:
+    """PED-ANOVA asks what tells the lowest values from the rest, so losses are what it gets."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PedAnovaImportanceEvaluator computes", UserWarning)
+        found = get_param_importances(
+            study, target=lambda trial: objective.loss(trial.values[place])
+        )
     total = sum(found.values())
     if not total > 0:
         return {}

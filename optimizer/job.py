@@ -21,8 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from objectives.measures import Slo
 from objectives.goals import Constraint, Objective, parse_constraint, parse_objective
+from objectives.measures import Slo
 from objectives.workload import SyntheticSpec
 from objectives.workload.presets import preset
 from optimizer.job_checks import check_together
@@ -192,12 +192,14 @@ class Job(Document):
     precision: PrecisionChoice = PrecisionChoice()
     workload: WorkloadChoice
     load: LoadRange | None = None
-    objectives: Annotated[
-        tuple[str, ...], OneOrMore, Field(min_length=1, max_length=4)
-    ] = DEFAULT_OBJECTIVES
+    objectives: Annotated[tuple[str, ...], OneOrMore, Field(min_length=1, max_length=4)] = (
+        DEFAULT_OBJECTIVES
+    )
     constraints: Annotated[tuple[str, ...], OneOrMore] = ()
     slo: Slo | None = None
-    prices: dict[Annotated[str, _canonical(catalog.chip)], PositiveFloat] = {}
+    prices: dict[Annotated[str, _canonical(catalog.chip)], PositiveFloat] = Field(
+        default_factory=dict
+    )
     space: SpaceOptions = SpaceOptions()
     hbm_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     max_model_len: PositiveInt | None = None
@@ -224,7 +226,9 @@ class Job(Document):
         for index, metric in enumerate(metrics):
             if metric in metrics[:index]:
                 raise InputError(
-                    "an objective may stand only once", key=str(index), value=metric,
+                    "an objective may stand only once",
+                    key=str(index),
+                    value=metric,
                     remedy="remove one of the two",
                 )
         return tuple(str(goal) for goal in goals)
@@ -251,6 +255,13 @@ class Job(Document):
     def bounds(self) -> tuple[Constraint, ...]:
         """The constraints, parsed."""
         return tuple(parse_constraint(text) for text in self.constraints)
+
+    def with_search(self, **changes: float | None) -> Job:
+        """The job with settings of `search` replaced; None keeps one."""
+        wanted = {key: value for key, value in changes.items() if value is not None}
+        data = self.search.model_dump() | wanted
+        search = validated(SearchSettings, data, "command line")
+        return self.model_copy(update={"search": search})
 
     def resolved(self) -> dict[str, Any]:
         """The whole job with its defaults; `load_job` reads it back from anywhere."""
@@ -321,7 +332,5 @@ def _number(value: float) -> str:
 
 def _positive(number: Any) -> bool:
     return (
-        isinstance(number, int | float)
-        and not isinstance(number, bool)
-        and 0 < number < math.inf
+        isinstance(number, int | float) and not isinstance(number, bool) and 0 < number < math.inf
     )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from objectives.measures import Slo
 from objectives.goals import Constraint, Objective
+from objectives.measures import Slo
 from objectives.workload import (
     SyntheticSpec,
     TraceRead,

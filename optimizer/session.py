@@ -18,6 +18,7 @@ from optimizer.directory import (
     read_run,
     results_of,
     started_run,
+    storage_of,
     study_name,
     write_job,
     write_review,
@@ -104,11 +105,15 @@ def fork_seeds(
 
 
 def _study(
-    job: Job, problem: Problem, directory: Path, storage_url: str | None, seeds: Sequence[Parameters]
+    job: Job,
+    problem: Problem,
+    directory: Path,
+    storage_url: str | None,
+    seeds: Sequence[Parameters],
 ) -> tuple[optuna.Study, str | None]:
     """The directory's study, made this job's, and the URL of its storage, if that is elsewhere."""
     run = read_run(directory)
-    url = storage_url or run.get("storage")
+    url = storage_of(directory, run, storage_url)
     identity = Identity.of(job, problem)
     name = run.get("study") or study_name(directory, url, _digest(identity))
     study = open_study(open_storage(directory, url), name, problem.objectives)

@@ -23,6 +23,7 @@ from spaces.errors import InputError
 
 JOURNAL = "study.journal"
 LOCK = ".lock"
+HIDDEN = ":***"
 
 
 @contextmanager
@@ -57,6 +58,7 @@ def open_storage(directory: Path, url: str | None) -> BaseStorage:
 
     A wrong URL is told as an `InputError`.
     """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     if url is None:
         return _open_journal(directory / JOURNAL)
     try:
@@ -70,11 +72,8 @@ def open_storage(directory: Path, url: str | None) -> BaseStorage:
         ) from None
 
 
-def open_study(
-    storage: BaseStorage, name: str, objectives: Sequence[Objective]
-) -> optuna.Study:
+def open_study(storage: BaseStorage, name: str, objectives: Sequence[Objective]) -> optuna.Study:
     """The study of that name, made if need be."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     there = name in optuna.get_all_study_names(storage)
     study = optuna.create_study(
         storage=storage,
@@ -120,7 +119,7 @@ def without_password(url: str) -> str:
     scheme, slashes, rest = url.partition("://")
     login, at, place = rest.rpartition("@")
     user, colon, _ = login.partition(":")
-    return f"{scheme}{slashes}{user}{colon and ':***'}{at}{place}"
+    return f"{scheme}{slashes}{user}{colon and HIDDEN}{at}{place}"
 
 
 def _open_journal(journal: Path) -> BaseStorage:

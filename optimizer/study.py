@@ -81,12 +81,14 @@ class Search:
     seeds: Sequence[Parameters] = ()
     _known: dict[str, StoredTrial] = field(default_factory=dict)
     _repeats: int = 0
+    _size: int = 0
     _deadline_s: float = math.inf
 
     def run(self) -> str:
         """Search until the budget, the time, the space or the user's patience ends; which of
         them it was."""
         self._recall()
+        self._size = self.space.size()
         if self.settings.timeout_s is not None:
             self._deadline_s = time.monotonic() + self.settings.timeout_s
         while not (reason := self._reason_to_stop()):
@@ -109,8 +111,8 @@ class Search:
             return reason
         if len(self._known) >= settings.trials:
             return f"the budget of {settings.trials} trials is used"
-        if len(self._known) >= self.space.size():
-            return f"all {self.space.size()} points of the space are evaluated"
+        if len(self._known) >= self._size:
+            return f"all {self._size} points of the space are evaluated"
         barren = BARREN_BATCHES * settings.batch_size
         if self._repeats >= barren:
             return f"the space seems exhausted: the last {barren} trials asked for nothing new"
@@ -142,7 +144,7 @@ class Search:
         """
         given = {n: self.seeds[n] for n in range(start, min(end, len(self.seeds)))}
         stuck = self._repeats >= self.settings.batch_size
-        if not stuck or self.space.size() > COUNTABLE:
+        if not stuck or self._size > COUNTABLE:
             return given
         new = [found for point, found in all_parameters(self.space) if point not in self._known]
         chance = random.Random(trial_seed(self.settings.seed, start))

@@ -53,6 +53,12 @@ class Engines(Block):
     by_engine: dict[EngineName, EngineOverhead]
 
 
+class Frontend(Block):
+    """Time between a client and the engine's queue, both ways, by engine."""
+
+    by_engine_ms: dict[EngineName, float]
+
+
 class Network(Block):
     """Shares of the network line reached, and start-up times."""
 
@@ -88,9 +94,15 @@ class Overheads(Document):
     sustained: Sustained
     recurrence: Recurrence
     engines: Engines
+    frontend: Frontend
     network: Network
     kv_transfer: KvTransfer
     host_link: HostLink
+
+
+def frontend_seconds(engine: EngineName) -> float:
+    """Seconds a request spends between its client and the engine's queue, both ways together."""
+    return load_overheads().frontend.by_engine_ms[engine] / 1e3
 
 
 @lru_cache(maxsize=1)

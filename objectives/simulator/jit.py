@@ -38,10 +38,21 @@ if not os.environ.get("NUMBA_CACHE_DIR"):
 
 
 def compiled(function: Function) -> Function:
-    """`function` compiled at first use, without the interpreter lock, and kept on disk.
+    """`function` for compiled callers: compiled with them, and free of the interpreter lock.
 
     No fast-math: the compiled function gives the same bits as the interpreted one. Set
     NUMBA_DISABLE_JIT=1 to run the Python source itself.
     """
-    machine: Function = njit(cache=True, nogil=True, error_model="numpy")(function)
+    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    machine: Function = njit(nogil=True, error_model="numpy", **options)(function)
+    return machine
+
+
+def entry(function: Function) -> Function:
+    """Like `compiled`, for the function that Python calls; with all it calls, it is kept on disk.
+
+    Its arguments must be plain arrays and numbers: machine code that unpacks a named tuple holds
+    an address of this process and cannot be kept.
+    """
+    machine: Function = njit(nogil=True, cache=True, error_model="numpy")(function)
     return machine

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from objectives.simulator.batching import enqueue, fill_batch, may_admit
 from objectives.simulator.cache import blocks_for, release, share_prompt
 from objectives.simulator.events import drop_first, push
-from objectives.simulator.jit import compiled
+from objectives.simulator.jit import compiled, entry
 from objectives.simulator.routing import route, route_decode
 from objectives.simulator.state import (
-    ARRIVAL,
     DECODING,
+    ENTRY,
     FETCH_END,
     FINISHED,
     HANDED_OFF,
@@ -34,9 +36,14 @@ from objectives.simulator.steps import (
 from objectives.simulator.transfers import end_transfer
 
 
-@compiled
-def run(state: State) -> None:
-    """Simulate until nothing is left to happen; the answers are in `state`."""
+@entry
+def run(*arrays: Any) -> None:
+    """Simulate until nothing is left to happen; the answers are in the arrays of a `State`.
+
+    One function takes the events in, although shorter ones would read better: machine code of a
+    compiled function is made again for each function above it, so that depth costs seconds.
+    """
+    state = State(*arrays)
     clock = state.clock[0]
     if clock.closed_loop > 0:
         for _ in range(min(clock.closed_loop, len(state.requests))):
@@ -45,14 +52,33 @@ def run(state: State) -> None:
         if _arrival_is_next(state):
             clock.now_s = state.requests[clock.next_arrival].arrival_s
             _arrive_next(state)
-        elif clock.events > 0:
-            event = state.events[0]
-            priority, subject, detail = event.priority, event.subject, event.detail
-            clock.now_s = event.time_s
-            drop_first(state)
-            _happen(state, priority, subject, detail)
-        else:
+            continue
+        if clock.events == 0:
             break
+        event = state.events[0]
+        kind, subject, detail = event.priority, event.subject, event.detail
+        clock.now_s = event.time_s
+        drop_first(state)
+        if kind == STEP_END:
+            replica = state.replicas[subject]
+            if state.pools[replica.pool].stages > 1:
+                _end_step(state, subject, detail, 1)
+            elif detail == replica.version:
+                _end_step(state, subject, 0, replica.leap_steps)
+        elif kind == TRANSFER_END:
+            if detail == clock.transfer_version:
+                _release_source(state, end_transfer(state))
+        elif kind == KV_ARRIVED:
+            _start_decoding(state, subject)
+        elif kind == FETCH_END:
+            _interrupt(state, subject)
+        elif kind == STAGE_FREE:
+            _wake(state, subject)
+        elif kind == ENTRY:
+            _enter(state, subject)
+        else:
+            state.replicas[subject].wake_pending = 0
+            _schedule(state, subject)
 
 
 @compiled
@@ -65,34 +91,13 @@ def _arrival_is_next(state: State) -> bool:
     arrival_s = state.requests[clock.next_arrival].arrival_s
     event = state.events[0]
     return bool(
-        arrival_s < event.time_s or (arrival_s == event.time_s and event.priority > ARRIVAL)
+        arrival_s < event.time_s or (arrival_s == event.time_s and event.priority >= ENTRY)
     )
 
 
 @compiled
-def _happen(state: State, kind: int, subject: int, detail: int) -> None:
-    if kind == STEP_END:
-        if state.pools[state.replicas[subject].pool].stages > 1:
-            _end_step(state, subject, detail, 1)
-        elif detail == state.replicas[subject].version:
-            _end_step(state, subject, 0, state.replicas[subject].leap_steps)
-    elif kind == TRANSFER_END:
-        if detail == state.clock[0].transfer_version:
-            _release_source(state, end_transfer(state))
-    elif kind == KV_ARRIVED:
-        _start_decoding(state, subject)
-    elif kind == FETCH_END:
-        _interrupt(state, subject)
-    elif kind == STAGE_FREE:
-        _wake(state, subject)
-    else:
-        state.replicas[subject].wake_pending = 0
-        _schedule(state, subject)
-
-
-@compiled
 def _arrive_next(state: State) -> None:
-    """The next request arrives now: it is routed to a rank and waits there, or is rejected."""
+    """The next request is sent now: it is on its way through the front end, or is rejected."""
     clock = state.clock[0]
     while clock.next_arrival < len(state.requests):
         request_id = clock.next_arrival
@@ -100,15 +105,26 @@ def _arrive_next(state: State) -> None:
         request = state.requests[request_id]
         request.arrival_s = clock.now_s
         if _can_ever_fit(state, request_id):
-            rank_id = route(state, 0, request_id)
-            request.phase = WAITING
-            request.target = request.input
-            state.ranks[rank_id].outstanding += 1
-            _join(state, rank_id, request_id)
+            if clock.frontend_s > 0:
+                push(state, clock.now_s + clock.frontend_s, ENTRY, request_id, 0)
+            else:
+                _enter(state, request_id)
             return
         request.phase = REJECTED
         if clock.closed_loop == 0:
             return  # in a closed loop the client goes on to its next request at once
+
+
+@compiled
+def _enter(state: State, request_id: int) -> None:
+    """A request reaches the deployment: it is routed to a rank and waits there."""
+    request = state.requests[request_id]
+    request.entered_s = state.clock[0].now_s
+    rank_id = route(state, 0, request_id)
+    request.phase = WAITING
+    request.target = request.input
+    state.ranks[rank_id].outstanding += 1
+    _join(state, rank_id, request_id)
 
 
 @compiled

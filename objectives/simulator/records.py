@@ -21,8 +21,8 @@ class RequestRecords:
     """Arrays [n] over the requests of the workload, in its order.
 
     Times are seconds on the simulation's clock; those of a rejected request are NaN, save its
-    arrival. TTFT is exactly `queue_s + fetch_s + prefill_s + decode_wait_s + transfer_s`:
-    waiting for admission, bringing prefix blocks in from host memory, computing the prompt
+    arrival. TTFT is exactly `frontend_s + queue_s + fetch_s + prefill_s + decode_wait_s +
+    transfer_s`: from the client to the engine's queue, waiting for admission, bringing prefix blocks in from host memory, computing the prompt
     (waits and preemptions between its chunks included), waiting for a place in the decode pool,
     and moving the KV there. The last two are zero where one pool does both.
     """
@@ -33,6 +33,7 @@ class RequestRecords:
     finish_s: Seconds
     input_tokens: Tokens
     output_tokens: Tokens
+    frontend_s: Seconds
     queue_s: Seconds
     fetch_s: Seconds
     prefill_s: Seconds

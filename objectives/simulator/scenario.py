@@ -46,13 +46,18 @@ class KvOnLink:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One pool that does all, or a prefill pool followed by a decode pool."""
+    """One pool that does all, or a prefill pool followed by a decode pool.
+
+    `frontend_s` is what lies between the client and the engine's queue, both ways together:
+    parsing, tokenizing, routing, streaming back.
+    """
 
     pools: tuple[PoolSetup, ...]
     block_tokens: int = 16
     prefix_caching: bool = True
     router: Router = "least-loaded"
     kv_on_link: KvOnLink = KvOnLink()
+    frontend_s: float = 0.0
 
     @property
     def kind(self) -> Literal["aggregated", "prefill-decode"]:

@@ -17,6 +17,8 @@ from objectives.simulator.state import (
     EVENT,
     FINISHED,
     GAP_BINS,
+    GAP_MAX_S,
+    GAP_MIN_S,
     LEAST_LOADED,
     NONE,
     POOL,
@@ -30,7 +32,6 @@ from objectives.simulator.state import (
     TRANSFER,
     State,
 )
-from objectives.simulator.steps import gap_floor_s
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
 from spaces.plan import Router
@@ -45,7 +46,7 @@ _ROUTERS: dict[Router, int] = {
 def simulate(scenario: Scenario, workload: Workload, load: OfferedLoad) -> SimulationResult:
     """Serve every request of `workload` under `load`; the same input gives the same bytes."""
     state = _initial_state(scenario, workload, load)
-    run(state)
+    run(*state)
     phases = state.requests["phase"]
     assert np.isin(phases, (FINISHED, REJECTED)).all(), "a request was lost"
     return _result(scenario, state)
@@ -89,6 +90,7 @@ def _clock(scenario: Scenario, load: OfferedLoad, slot_tokens: int) -> np.recarr
     link = scenario.kv_on_link
     clock.closed_loop = load.concurrency
     clock.router = _ROUTERS[scenario.router]
+    clock.frontend_s = scenario.frontend_s
     clock.block_tokens = scenario.block_tokens
     clock.slot_tokens = slot_tokens
     clock.transfer_latency_s = link.latency_s
@@ -222,7 +224,7 @@ def _result(scenario: Scenario, state: State) -> SimulationResult:
             for pool_id, setup in enumerate(scenario.pools)
         ),
         makespan_s=makespan_s,
-        gap_middle_s=np.array([gap_floor_s(place + 0.5) for place in used.tolist()]),
+        gap_middle_s=GAP_MIN_S * (GAP_MAX_S / GAP_MIN_S) ** ((used + 0.5) / GAP_BINS),
         gap_counts=counts[used],
         gap_mean_s=float(state.clock["gap_seconds"][0]) / gaps if gaps else float("nan"),
         transferred_bytes=float(state.clock["transferred_bytes"][0]),
@@ -247,7 +249,8 @@ def _records(state: State) -> RequestRecords:
         finish_s=told(requests["finished_s"]),
         input_tokens=requests["input"].copy(),
         output_tokens=requests["output"].copy(),
-        queue_s=told(requests["admitted_s"] - requests["arrival_s"]),
+        frontend_s=told(requests["entered_s"] - requests["arrival_s"]),
+        queue_s=told(requests["admitted_s"] - requests["entered_s"]),
         fetch_s=told(requests["fetched_s"] - requests["admitted_s"]),
         prefill_s=told(requests["prefilled_s"] - requests["fetched_s"]),
         decode_wait_s=told(decode_admitted_s - requests["prefilled_s"]),

@@ -17,7 +17,7 @@ EXPECTED, WAITING, PREFILLING, HANDED_OFF, RECEIVING, DECODING, FINISHED, REJECT
 
 # Kinds of event. The number is also the priority among events of equal time: what ends a step
 # comes before what may join the next one, and replicas are woken last, when all is known.
-STEP_END, TRANSFER_END, KV_ARRIVED, FETCH_END, STAGE_FREE, ARRIVAL, WAKE = range(7)
+STEP_END, TRANSFER_END, KV_ARRIVED, FETCH_END, STAGE_FREE, ENTRY, WAKE = range(7)
 
 # Routers.
 ROUND_ROBIN, LEAST_LOADED, PREFIX_AFFINITY = range(3)
@@ -26,7 +26,8 @@ NONE = -1
 
 REQUEST = np.dtype(
     [
-        ("arrival_s", "f8"),
+        ("arrival_s", "f8"),  # sent by the client
+        ("entered_s", "f8"),  # past the front end, at its rank
         ("input", "i8"),  # prompt tokens
         ("output", "i8"),  # tokens to generate
         ("chain_start", "i8"),  # first prefix block in State.chain
@@ -152,6 +153,7 @@ CLOCK = np.dtype(
         ("router", "i8"),
         ("turn", "i8"),  # of the round-robin router
         ("decode_turn", "i8"),
+        ("frontend_s", "f8"),  # between the client and the engine's queue
         ("block_tokens", "i8"),  # tokens of a KV block
         ("slot_tokens", "i8"),  # tokens of a prefix block
         ("transfers", "i8"),

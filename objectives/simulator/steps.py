@@ -265,7 +265,7 @@ def count_gaps(state: State, first_s: float, slope_s: float, gaps: int, weight: 
         gap_bin = _gap_bin(first_s + slope_s * done)
         same = gaps - done
         if slope_s > 0.0:
-            upto = math.ceil((gap_floor_s(gap_bin + 1) - first_s) / slope_s) - done
+            upto = math.ceil((_gap_floor_s(gap_bin + 1) - first_s) / slope_s) - done
             same = min(same, max(1, int(upto)))
         state.gaps[gap_bin] += same * weight
         done += same
@@ -280,6 +280,6 @@ def _gap_bin(gap_s: float) -> int:
 
 
 @compiled
-def gap_floor_s(gap_bin: float) -> float:
-    """The smallest gap a bin counts; its middle, at half a bin more."""
+def _gap_floor_s(gap_bin: int) -> float:
+    """The smallest gap a bin counts."""
     return float(GAP_MIN_S * math.exp(gap_bin * math.log(GAP_MAX_S / GAP_MIN_S) / GAP_BINS))

@@ -18,7 +18,7 @@ from objectives.simulator.scenario import PoolSetup, Scenario
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
 
-STEP_END, TRANSFER_END, KV_ARRIVED, FETCH_END, STAGE_FREE, ARRIVAL, WAKE = range(7)
+STEP_END, TRANSFER_END, KV_ARRIVED, FETCH_END, STAGE_FREE, ENTRY, WAKE = range(7)
 
 
 @dataclass(eq=False)
@@ -132,7 +132,7 @@ class ReferenceSimulator:
                 self.arrive_next()
         else:
             for request in self.requests:
-                self.at(request.arrival_s, ARRIVAL, request.number, self.arrive_next)
+                self.at(request.arrival_s, ENTRY, -1, self.arrive_next)
         while self.events:
             self.now_s, *_, happen = heapq.heappop(self.events)
             happen()
@@ -153,15 +153,25 @@ class ReferenceSimulator:
             request = self.coming.popleft()
             request.arrival_s = self.now_s
             if self.can_ever_fit(request):
-                rank = self.route(self.pools[0], request)
-                request.phase, request.target = "waiting", request.input
-                rank.outstanding += 1
-                rank.queue.append(request)
-                self.wake(rank.replica)
+                self.send(request)
                 return
             request.phase = "rejected"
             if not self.concurrency:
                 return
+
+    def send(self, request: Request) -> None:
+        if self.scenario.frontend_s == 0:
+            self.enter(request)
+        else:
+            entry_s = self.now_s + self.scenario.frontend_s
+            self.at(entry_s, ENTRY, request.number, lambda: self.enter(request))
+
+    def enter(self, request: Request) -> None:
+        rank = self.route(self.pools[0], request)
+        request.phase, request.target = "waiting", request.input
+        rank.outstanding += 1
+        rank.queue.append(request)
+        self.wake(rank.replica)
 
     def can_ever_fit(self, request: Request) -> bool:
         for place, setup in enumerate(self.scenario.pools):

@@ -71,6 +71,7 @@ def test_requests_are_conserved_and_their_times_in_order(seed: int) -> None:
 def test_the_parts_of_ttft_sum_to_it_and_none_is_negative(seed: int) -> None:
     records = simulate(*random_world(seed)).requests
     parts = (
+        records.frontend_s,
         records.queue_s,
         records.fetch_s,
         records.prefill_s,

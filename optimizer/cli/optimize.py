@@ -1,0 +1,184 @@
+"""servefront optimize"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from optimizer.cli.errors import INTERRUPTED, SOME_FAILED
+from optimizer.cli.talk import say, show, show_table
+
+if TYPE_CHECKING:
+    from optimizer.directory import StudyResults
+    from optimizer.job import Job
+    from optimizer.problem import Problem
+
+TIMED_PLANS = 3
+
+
+def optimize(
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="The job file.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Study directory; an old study there goes on.", show_default="runs/JOB"),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Points to evaluate, in place of the job's.")
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds to search at most.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of search and simulation.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Evaluations at a time.", show_default="all cores")
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="An Optuna storage, in place of the study's journal."),
+    ] = None,
+    fork: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="NEWDIR", help="Start a study here, from the front of the one in --out."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what would be searched and how long it would take."),
+    ] = False,
+) -> None:
+    """Search the plans of a job and leave the Pareto front in a study directory."""
+    from optimizer.job import load_job
+    from optimizer.problem import prepare
+
+    wanted = load_job(job).with_search(trials=trials, timeout_s=timeout, seed=seed)
+    problem = prepare(wanted)
+    for note in problem.notes:
+        say(f"note: {note}")
+    if dry_run:
+        _dry_run(wanted, problem)
+        return
+    directory = out or Path("runs") / job.stem
+    seeds: list[dict[str, float | str]] = []
+    if fork is not None:
+        from optimizer.session import fork_seeds
+
+        seeds, lost = fork_seeds(directory, storage, problem.space)
+        say(f"{len(seeds)} points of the front of {directory} are tried first")
+        if lost:
+            say(f"note: {lost} points of it are not in the space of this job")
+        directory = fork
+    _search(wanted, problem, directory, workers, storage, seeds)
+
+
+def _search(
+    job: Job,
+    problem: Problem,
+    directory: Path,
+    workers: int | None,
+    storage: str | None,
+    seeds: list[dict[str, float | str]],
+) -> None:
+    from optimizer.cli.progress import Progress
+    from optimizer.evaluate import Evaluator
+    from optimizer.executor import available_cores
+    from optimizer.session import run_study
+
+    say(f"{problem.space.size():,} points in the space, searching in {directory}")
+    with Progress(job.search.trials, problem.objectives, problem.constraints) as progress:
+        outcome = run_study(
+            job,
+            problem,
+            Evaluator.of(problem),
+            progress,
+            directory,
+            workers=workers or available_cores(),
+            storage_url=storage,
+            seeds=seeds,
+        )
+    if outcome.repaired_bytes:
+        say(f"note: {outcome.repaired_bytes} bytes of a torn record were cut off the journal")
+    say(f"stopped: {outcome.stop_reason}")
+    _end(outcome.results, directory, outcome.interrupted)
+
+
+def _end(results: StudyResults, directory: Path, interrupted: str) -> None:
+    """Show what was found, where it is, and what to do next; exit as it went."""
+    if results.front.points:
+        _show_front(results)
+        _next_steps(directory, results)
+    if interrupted:
+        say(f"{interrupted}: the state is saved; the same command goes on from here")
+        raise typer.Exit(INTERRUPTED)
+    failures = Counter(
+        record.reason
+        for record in results.records
+        if record.state == "failed" and record.same_as is None
+    )
+    if not results.front.points and len(failures) < len(results.records):
+        _nothing(results)
+    if failures:
+        say(f"{failures.total()} evaluations failed:")
+        for reason, count in failures.most_common():
+            say(f"  {count} x {reason}")
+        raise typer.Exit(SOME_FAILED)
+
+
+def _nothing(results: StudyResults) -> None:
+    from results.refusals import refusals_in_words
+    from spaces.errors import NothingFeasible
+
+    simulated = sum(record.state == "complete" for record in results.records)
+    what = "meets the constraints" if simulated else "is feasible"
+    raise NothingFeasible(
+        f"none of {len(results.records)} trials {what}\n{refusals_in_words(results.records)}"
+    )
+
+
+def _show_front(results: StudyResults) -> None:
+    from results.tables import front_rows_for_terminal
+
+    headings, rows = front_rows_for_terminal(results.front)
+    show_table(headings, rows, text=3)
+
+
+def _next_steps(directory: Path, results: StudyResults) -> None:
+    from results.front import knee
+
+    best = knee(results.front).plan.point_id
+    say(
+        f"report:  {directory}/report.html (picture: front.png, tables: front.csv, trials.csv)\n"
+        f"choose:  servefront choose {directory} --knee --out plan.yaml\n"
+        f"deploy:  servefront export {directory}:{best} --target vllm --out deploy"
+    )
+
+
+def _dry_run(job: Job, problem: Problem) -> None:
+    rows = []
+    for name, values in problem.space.dimensions().items():
+        shown = ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:10])}, ..."
+        rows.append((name, str(len(values)), shown))
+    show_table(["dimension", "values", ""], rows, text=3)
+    size = problem.space.size()
+    show(f"{size:,} legal points, {len(problem.workload):,} requests each")
+    seconds = _seconds_a_plan(problem)
+    points = min(size, job.search.trials)
+    show(
+        f"{points} of them take about {points * seconds:.0f} s on one core "
+        f"({seconds:.2f} s each, measured on {TIMED_PLANS})"
+    )
+
+
+def _seconds_a_plan(problem: Problem) -> float:
+    from optimizer.evaluate import Evaluator
+    from spaces.draw import RandomDraw
+
+    evaluate = Evaluator.of(problem)
+    plans = [problem.space.plan(RandomDraw(seed)) for seed in range(TIMED_PLANS + 1)]
+    evaluate(plans[0])  # may compile the simulator
+    started = time.perf_counter()
+    for plan in plans[1:]:
+        evaluate(plan)
+    return (time.perf_counter() - started) / TIMED_PLANS

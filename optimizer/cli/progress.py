@@ -1,0 +1,110 @@
+"""How far a search is: a bar on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from objectives.goals import Constraint, Objective
+from optimizer.cli.talk import say
+from optimizer.records import StoredTrial
+from results.front import pareto_front
+from results.trials import TrialRecord
+from results.words import format_value
+
+LINE_EVERY_S = 5.0
+FRONT_EVERY_S = 1.0
+
+
+class Progress:
+    """Looks on a search and says how far it is, on stderr."""
+
+    def __init__(
+        self, budget: int, objectives: Sequence[Objective], constraints: Sequence[Constraint]
+    ) -> None:
+        self._budget = budget
+        self._objectives = objectives
+        self._constraints = constraints
+        self._records: list[TrialRecord] = []
+        self._earlier = self._requests = self._unique = 0
+        self._started = self._last_line = time.monotonic()
+        self._front_at = -FRONT_EVERY_S
+        self._front = ""
+        self._bar = _bar(budget) if sys.stderr.isatty() else None
+
+    def __enter__(self) -> Progress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        elif self._records:
+            say(self._line())
+
+    def begin(self, trials: Sequence[StoredTrial]) -> None:
+        """Count the trials of earlier runs."""
+        self._records = [trial.record for trial in trials]
+        self._unique = self._earlier = sum(record.same_as is None for record in self._records)
+        if self._earlier:
+            say(f"going on with a study of {self._earlier} evaluations")
+        self._started = self._last_line = time.monotonic()
+
+    def told(self, trial: StoredTrial) -> None:
+        """Count a trial, and say something if it is time to."""
+        self._records.append(trial.record)
+        self._requests += trial.evaluation.simulated_requests
+        self._unique += trial.record.same_as is None
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=self._unique, state=self._state())
+        elif time.monotonic() - self._last_line >= LINE_EVERY_S:
+            self._last_line = time.monotonic()
+            say(self._line())
+
+    def _line(self) -> str:
+        return f"{self._unique}/{self._budget} evaluations, {self._state()}, {self._ends()}"
+
+    def _state(self) -> str:
+        now = time.monotonic()
+        if now - self._front_at >= FRONT_EVERY_S:
+            self._front_at, self._front = now, self._front_words()
+        rate = self._requests / max(now - self._started, 1e-9)
+        return f"{self._front}, {format_value(round(rate))} simulated requests/s"
+
+    def _front_words(self) -> str:
+        feasible = sum(r.feasible and r.same_as is None for r in self._records)
+        front = pareto_front(self._records, self._objectives, constraints=self._constraints)
+        volume = format_value(front.hypervolume)
+        return f"{feasible} feasible, {len(front.points)} on the front, hypervolume {volume}"
+
+    def _ends(self) -> str:
+        """How long it still takes, at the pace of this run."""
+        done = self._unique - self._earlier
+        if not done:
+            return "no pace yet"
+        pace_s = (time.monotonic() - self._started) / done
+        return f"about {pace_s * max(self._budget - self._unique, 0):.0f} s left"
+
+
+def _bar(budget: int):  # type: ignore[no-untyped-def]  # rich is imported when there is a terminal
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+    )
+    bar = Bar(*columns, console=Console(stderr=True))
+    bar.add_task("search", total=budget, state="compiling the simulator and evaluating the first")
+    return bar

@@ -1,0 +1,99 @@
+"""servefront simulate"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from optimizer.cli.talk import say, show, show_json, show_table
+
+if TYPE_CHECKING:
+    from objectives.assess import Assessment
+    from optimizer.job import Job
+    from spaces.plan import DeploymentPlan
+
+
+def simulate(
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="The job file.")],
+    plan: Annotated[Path, typer.Option(help="The plan file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Serve a job's workload on one plan: all metrics, and where the time went."""
+    from objectives.assess import assess
+    from optimizer.job import load_job
+    from optimizer.problem import prepare
+    from optimizer.single import loaded_plan, site_of
+    from spaces.errors import NothingFeasible
+    from spaces.feasibility import infeasible
+
+    wanted = load_job(job)
+    problem = prepare(wanted)
+    for note in problem.notes:
+        say(f"note: {note}")
+    deployment = loaded_plan(plan, wanted, str(job))
+    site = site_of(deployment, problem.site, str(plan))
+    refusal = infeasible(deployment, site)
+    if refusal is not None:
+        raise NothingFeasible(f"{plan}: {refusal.rule}: {refusal.reason}")
+    found = assess(deployment, site, problem.workload, slo=problem.slo, prices=problem.prices)
+    if as_json:
+        show_json(_document(found, wanted))
+    else:
+        _show(found, deployment)
+
+
+def _document(found: Assessment, job: Job) -> dict[str, object]:
+    return {
+        "metrics": found.metrics,
+        "bands": found.bands,
+        "pools": [asdict(pool) for pool in found.pools],
+        "ttft_parts_ms": found.ttft_parts_ms,
+        "binds": found.binds,
+        "run": {
+            "simulated_requests": found.simulated_requests,
+            "simulation_cpu_s": found.simulation_cpu_s,
+            "seed": job.search.seed,
+            "saturated": found.saturated,
+        },
+    }
+
+
+def _show(found: Assessment, plan: DeploymentPlan) -> None:
+    from objectives.metrics import METRICS
+    from results.words import describe_load, describe_plan, format_value
+
+    show(f"{describe_plan(plan)}, {describe_load(plan)}")
+    rows = []
+    for name, metric in METRICS.items():
+        if name in found.metrics:
+            low, high = found.bands.get(name, (None, None))
+            band = (
+                ""
+                if low is None or high is None
+                else f"{format_value(low)} to {format_value(high)}"
+            )
+            rows.append((name, format_value(found.metrics[name]), band, metric.unit))
+    show_table(["metric", "value", "80 % band", "unit"], rows)
+    pools = [asdict(pool) for pool in found.pools]
+    show_table(
+        ["pool", *(str(pool["role"]) for pool in pools)],
+        [
+            (key.replace("_", " "), *(_cell(pool[key]) for pool in pools))
+            for key in pools[0]
+            if key != "role"
+        ],
+    )
+    parts = ", ".join(f"{name} {format_value(ms)}" for name, ms in found.ttft_parts_ms.items())
+    show(f"mean TTFT in ms: {parts}")
+    show(f"binds: {found.binds}")
+    if found.saturated:
+        show("saturated: more is offered than served, latencies only tell how long the run was")
+
+
+def _cell(value: object) -> str:
+    from results.words import format_value
+
+    return format_value(value) if isinstance(value, int | float) else str(value)
