@@ -22,9 +22,10 @@ class RequestRecords:
 
     Times are seconds on the simulation's clock; those of a rejected request are NaN, save its
     arrival. TTFT is exactly `frontend_s + queue_s + fetch_s + prefill_s + decode_wait_s +
-    transfer_s`: from the client to the engine's queue, waiting for admission, bringing prefix blocks in from host memory, computing the prompt
-    (waits and preemptions between its chunks included), waiting for a place in the decode pool,
-    and moving the KV there. The last two are zero where one pool does both.
+    transfer_s`: on the way from the client to the engine's queue, waiting for admission, bringing
+    prefix blocks in from host memory, computing the prompt (waits and preemptions between its
+    chunks included), waiting for a place in the decode pool, and moving the KV there. The last two
+    are zero where one pool does both.
     """
 
     finished: npt.NDArray[np.bool_]
