@@ -42,18 +42,22 @@ def fill_batch(state: State, replica_id: int, flight: int) -> int:
     """
     replica = state.replicas[replica_id]
     pool = state.pools[replica.pool]
+    ranks = range(replica.first_rank, replica.first_rank + pool.ranks)
     chosen = 0
     if pool.alternating == 0:
-        for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
-            decodes = _choose_decodes(state, rank_id, flight)
-            chunks = _choose_prompts(state, rank_id, flight, pool.step_tokens - decodes)
-            chosen += decodes + chunks
+        for rank_id in ranks:
+            if state.ranks[rank_id].outstanding > 0:
+                decodes = _choose_decodes(state, rank_id, flight)
+                chunks = _choose_prompts(state, rank_id, flight, pool.step_tokens - decodes)
+                chosen += decodes + chunks
         return chosen
-    for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
-        chosen += _choose_prompts(state, rank_id, flight, pool.step_tokens)
+    for rank_id in ranks:
+        if state.ranks[rank_id].outstanding > 0:
+            chosen += _choose_prompts(state, rank_id, flight, pool.step_tokens)
     if chosen == 0:
-        for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
-            chosen += _choose_decodes(state, rank_id, flight)
+        for rank_id in ranks:
+            if state.ranks[rank_id].outstanding > 0:
+                chosen += _choose_decodes(state, rank_id, flight)
     return chosen
 
 

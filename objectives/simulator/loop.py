@@ -32,6 +32,7 @@ from objectives.simulator.steps import (
     leap_limit,
     leap_seconds,
     stage_seconds,
+    sum_batch,
 )
 from objectives.simulator.transfers import end_transfer
 
@@ -189,6 +190,7 @@ def _schedule(state: State, replica_id: int) -> None:
     flight = replica.next_flight if pool.stages > 1 else 0
     if fill_batch(state, replica_id, flight) == 0:
         return
+    sum_batch(state, replica_id, flight)
     replica.next_flight += 1
     if replica.flights == 0:
         replica.busy_since_s = now_s
@@ -263,7 +265,8 @@ def _end_step(state: State, replica_id: int, flight: int, steps: int) -> None:
     finished = 0
     advance_decodes(state, replica_id, flight, steps)
     for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
-        finished += _settle_rank(state, rank_id, flight)
+        if state.ranks[rank_id].running > 0:
+            finished += _settle_rank(state, rank_id, flight)
     replica.leap_steps = 0
     replica.flights -= 1
     if replica.flights == 0:

@@ -79,6 +79,12 @@ RANK = np.dtype(
         ("host_oldest", "i8"),
         ("host_newest", "i8"),
         ("host_link_free_s", "f8"),
+        ("batch_decodes", "i8"),  # what it has in the micro-batch just chosen:
+        ("batch_chunks", "i8"),
+        ("batch_tokens", "i8"),
+        ("batch_context", "i8"),  # tokens its decoding requests look back on,
+        ("batch_windowed", "i8"),  # within the window,
+        ("batch_growing", "i8"),  # and how many of them have not filled it
         ("link_bytes_per_s", "f8"),  # to and from other pools
         ("transfers", "i8"),  # transfers it takes part in at present
     ]

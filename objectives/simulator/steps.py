@@ -35,6 +35,31 @@ _UNLIMITED = 1 << 40
 
 
 @compiled
+def sum_batch(state: State, replica_id: int, flight: int) -> None:
+    """Add up what each rank has in a micro-batch, for the functions below."""
+    replica = state.replicas[replica_id]
+    window = state.pools[replica.pool].window
+    for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
+        rank = state.ranks[rank_id]
+        decodes, chunks, tokens, context, windowed, growing = 0, 0, 0, 0, 0, 0
+        for place in range(rank.seats_start, rank.seats_start + rank.running):
+            request = state.requests[state.seats[place]]
+            if request.flight != flight:
+                continue
+            tokens += request.step_tokens
+            if request.phase == DECODING:
+                decodes += 1
+                context += request.computed + 1
+                windowed += min(request.computed + 1, window)
+                growing += request.computed + 1 < window
+            else:
+                chunks += 1
+        rank.batch_decodes, rank.batch_chunks, rank.batch_tokens = decodes, chunks, tokens
+        rank.batch_context, rank.batch_windowed = context, windowed
+        rank.batch_growing = growing
+
+
+@compiled
 def stage_seconds(state: State, replica_id: int, flight: int, stage: int) -> tuple[float, float]:
     """Seconds a micro-batch spends in a stage, and what each further decode step takes more.
 
@@ -45,19 +70,14 @@ def stage_seconds(state: State, replica_id: int, flight: int, stage: int) -> tup
     pool_id = replica.pool
     pool = state.pools[pool_id]
     busiest, total, requests, chunks, widest = 0, 0, 0, 0, 0
-    slowest_s, slope_s = 0.0, 0.0
     for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
-        decodes, rank_chunks, tokens, attention_s, rank_slope_s = _rank_attention(
-            state, pool_id, rank_id, flight, stage
-        )
-        busiest = max(busiest, tokens)
-        widest = max(widest, decodes)
-        total += tokens
-        requests += decodes + rank_chunks
-        chunks += rank_chunks
-        if attention_s > slowest_s or (attention_s == slowest_s and rank_slope_s > slope_s):
-            slowest_s, slope_s = attention_s, rank_slope_s
-    seconds = slowest_s
+        rank = state.ranks[rank_id]
+        busiest = max(busiest, rank.batch_tokens)
+        widest = max(widest, rank.batch_decodes)
+        total += rank.batch_tokens
+        requests += rank.batch_decodes + rank.batch_chunks
+        chunks += rank.batch_chunks
+    seconds, slope_s = _slowest_attention(state, replica_id, flight, stage)
     if stage == 0:
         seconds += pool.host_s + pool.request_s * requests
     if chunks > 0:
@@ -71,33 +91,39 @@ def stage_seconds(state: State, replica_id: int, flight: int, stage: int) -> tup
 
 
 @compiled
-def _rank_attention(
-    state: State, pool_id: int, rank_id: int, flight: int, stage: int
-) -> tuple[int, int, int, float, float]:
-    """Decodes, chunks and tokens of a rank in a micro-batch; attention seconds and their slope."""
-    costs = state.coefficients[pool_id, stage]
-    rank = state.ranks[rank_id]
-    window = state.pools[pool_id].window
-    decodes, chunks, tokens, context, windowed, growing = 0, 0, 0, 0, 0, 0
-    seconds = 0.0
-    for place in range(rank.seats_start, rank.seats_start + rank.running):
-        request = state.requests[state.seats[place]]
-        if request.flight != flight:
+def _slowest_attention(
+    state: State, replica_id: int, flight: int, stage: int
+) -> tuple[float, float]:
+    """Attention seconds of the slowest rank and their slope; of equals, the steepest."""
+    replica = state.replicas[replica_id]
+    slowest_s, slope_s = 0.0, 0.0
+    for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
+        if state.ranks[rank_id].batch_tokens == 0:
             continue
-        tokens += request.step_tokens
-        if request.phase == DECODING:
-            decodes += 1
-            context += request.computed + 1
-            windowed += min(request.computed + 1, window)
-            growing += request.computed + 1 < window
-        else:
-            chunks += 1
-            seconds += _chunk_seconds(costs, request.step_tokens, request.computed, window)
-    if decodes > 0:
-        seconds += costs[DECODE_BASE_S] + decodes * costs[DECODE_REQUEST_S]
-        seconds += context * costs[DECODE_TOKEN_S] + windowed * costs[DECODE_WINDOW_TOKEN_S]
-    slope = decodes * costs[DECODE_TOKEN_S] + growing * costs[DECODE_WINDOW_TOKEN_S]
-    return decodes, chunks, tokens, seconds, slope
+        seconds, rank_slope_s = _rank_attention(state, rank_id, flight, stage)
+        if seconds > slowest_s or (seconds == slowest_s and rank_slope_s > slope_s):
+            slowest_s, slope_s = seconds, rank_slope_s
+    return slowest_s, slope_s
+
+
+@compiled
+def _rank_attention(state: State, rank_id: int, flight: int, stage: int) -> tuple[float, float]:
+    """Attention seconds of a rank's part of a micro-batch, and their slope along a leap."""
+    rank = state.ranks[rank_id]
+    costs = state.coefficients[rank.pool, stage]
+    seconds = 0.0
+    if rank.batch_chunks > 0:
+        window = state.pools[rank.pool].window
+        for place in range(rank.seats_start, rank.seats_start + rank.running):
+            request = state.requests[state.seats[place]]
+            if request.flight == flight and request.phase != DECODING:
+                seconds += _chunk_seconds(costs, request.step_tokens, request.computed, window)
+    if rank.batch_decodes > 0:
+        seconds += costs[DECODE_BASE_S] + rank.batch_decodes * costs[DECODE_REQUEST_S]
+        seconds += rank.batch_context * costs[DECODE_TOKEN_S]
+        seconds += rank.batch_windowed * costs[DECODE_WINDOW_TOKEN_S]
+    slope = rank.batch_decodes * costs[DECODE_TOKEN_S]
+    return seconds, slope + rank.batch_growing * costs[DECODE_WINDOW_TOKEN_S]
 
 
 @compiled
@@ -139,17 +165,12 @@ def leap_limit(state: State, replica_id: int, flight: int) -> int:
     run out.
     """
     replica = state.replicas[replica_id]
-    pool_id = replica.pool
-    first, ranks = replica.first_rank, state.pools[pool_id].ranks
+    first, ranks = replica.first_rank, state.pools[replica.pool].ranks
     limit = _UNLIMITED
-    slowest_s, slope_s = 0.0, 0.0
+    slowest_s, slope_s = _slowest_attention(state, replica_id, flight, 0)
     for rank_id in range(first, first + ranks):
         limit = min(limit, _requests_limit(state, rank_id, flight))
-        _, _, _, seconds, rank_slope_s = _rank_attention(state, pool_id, rank_id, flight, 0)
-        if seconds > slowest_s or (seconds == slowest_s and rank_slope_s > slope_s):
-            slowest_s, slope_s = seconds, rank_slope_s
-    for rank_id in range(first, first + ranks):
-        _, _, _, seconds, rank_slope_s = _rank_attention(state, pool_id, rank_id, flight, 0)
+        seconds, rank_slope_s = _rank_attention(state, rank_id, flight, 0)
         if rank_slope_s > slope_s:
             crossing = math.floor((slowest_s - seconds) / (rank_slope_s - slope_s))
             limit = min(limit, int(crossing) + 1)
