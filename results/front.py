@@ -45,8 +45,9 @@ def pareto_front(
 ) -> ParetoFront:
     """The front of the trials for one to four objectives, whatever the order of the trials.
 
-    A point stands in it once, with the values of its earliest trial; different points of equal
-    value all stand in it. One objective gives the best point, or all that share the best value.
+    A point stands in it once, with the values of its earliest trial. Of points equal in every
+    objective (plans that differ only where it does not matter) one stands for all: the one with
+    the fewest chips, then the first `point_id`.
     Without a `reference_point` the rule of `default_reference_point` gives one.
     """
     if reference_point is None:
@@ -56,10 +57,22 @@ def pareto_front(
     if not found:
         return ParetoFront((), tuple(objectives), tuple(reference_point), 0.0)
     kept = moocore.is_nondominated(losses, keep_weakly=True)
-    points = [trial for trial, keep in zip(found, kept, strict=True) if keep]
+    points = _representatives(
+        [trial for trial, keep in zip(found, kept, strict=True) if keep], objectives
+    )
     points.sort(key=lambda trial: (_losses(trial, objectives)[0], trial.plan.point_id))
     volume = _hypervolume(losses[kept], _reference_losses(reference_point, objectives))
     return ParetoFront(tuple(points), tuple(objectives), tuple(reference_point), volume)
+
+
+def _representatives(
+    trials: Sequence[TrialRecord], objectives: Sequence[Objective]
+) -> list[TrialRecord]:
+    """One trial for each vector of objective values."""
+    chosen: dict[tuple[float, ...], TrialRecord] = {}
+    for trial in sorted(trials, key=lambda trial: (trial.plan.chips, trial.plan.point_id)):
+        chosen.setdefault(_losses(trial, objectives), trial)
+    return list(chosen.values())
 
 
 def default_reference_point(
