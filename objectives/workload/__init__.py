@@ -2,14 +2,14 @@
 
 from objectives.workload.load import OfferedLoad, first, fitting, offered
 from objectives.workload.parquet import read_parquet, write_parquet
-from objectives.workload.readers import TraceRead, read_trace
+from objectives.workload.readers import ColumnMapping, TraceRead, read_trace
 from objectives.workload.statistics import describe, prefix_hit_tokens
 from objectives.workload.synthetic import SyntheticSpec, generate
 from objectives.workload.turns import TurnTokens, turn_tokens
-from objectives.workload.workload import KINDS, RequestClass, Workload
+from objectives.workload.workload import RequestClass, Workload
 
 __all__ = [
-    "KINDS",
+    "ColumnMapping",
     "OfferedLoad",
     "RequestClass",
     "SyntheticSpec",

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives.workload import (
-    KINDS,
     SyntheticSpec,
     Workload,
     generate,
@@ -21,7 +20,7 @@ from objectives.workload import (
     write_parquet,
 )
 from objectives.workload.selection import selected
-from objectives.workload.workload import FIRST, broken_law
+from objectives.workload.workload import FIRST, KINDS, broken_law
 from spaces.errors import InputError
 from tests.objectives.workload.forests import forest
 
