@@ -61,9 +61,7 @@ def _workload(
     input_tokens = common + own[session] + (begun - output - base)
     parent = np.where(first, NO_PARENT, np.arange(n) - 1).astype(np.int32)
     kept = np.where(first, common, input_tokens[np.maximum(parent, 0)])
-    source = np.where(first, np.where(session > 0, 0, NO_PARENT), parent).astype(np.int32)
-    kept[0] = 0
-    offsets, ids = chained(source, kept, input_tokens, BLOCK_TOKENS)
+    offsets, ids = chained(parent, kept, input_tokens, BLOCK_TOKENS)
     return Workload(
         name=name,
         arrival_s=np.zeros(n),
