@@ -94,12 +94,12 @@ class SessionSpec(Document):
 
     A turn adds to the context of the turn before either `growth_tokens`, of which its answer is
     part, or that answer and `external_tokens`. `growth_by_output` is the rank correlation of
-    what is added and that answer. Sessions differ: `growth_between_sessions` is the part of the
-    variance of growth (as a normal variable of the same ranks) that lies between them, and
-    `growth_by_fullness` and `growth_by_turns` how that part goes with how far their turns
-    would fill the context, and with their number; the keys of pauses say the
-    same of them, and `tool_turns_by_turns` how much longer runs of tools are in sessions of many
-    turns.
+    what is added and that answer.
+
+    Sessions differ: `tool_pause_between_sessions` is the part of the variance of pauses (as
+    normal variables of the same ranks) that lies between them, and `tool_pause_by_turns` how that
+    part goes with their number of turns; `tool_turns_by_turns` says how much longer runs of tools
+    are in sessions of many turns.
 
     The first turns after the first input may add more: `opening_shifts` raise the normal value of
     their growth, one after the other.
@@ -126,9 +126,6 @@ class SessionSpec(Document):
     external_tokens: Quantity | None = None
     growth_by_output: Correlation = 0.0
     large_growth: LargeGrowth | None = None
-    growth_between_sessions: Share = 0.0
-    growth_by_fullness: Correlation = 0.0
-    growth_by_turns: Correlation = 0.0
     output_tokens: Quantity
     opening_shifts: tuple[Annotated[float, Field(ge=-4, le=4)], ...] = ()
     tool_turns: Quantity | None = None
