@@ -114,6 +114,34 @@ def share_prompt(state: State, rank_id: int, request_id: int) -> None:
 
 
 @compiled
+def give_back_answer(state: State, rank_id: int, request_id: int) -> None:
+    """Give back what a finished request holds; what its session goes on with stays cached.
+
+    The next turn's prompt begins with this prompt and this answer. Its prefix blocks that the
+    answer filled take the place of the request's own blocks, as far as there is room.
+    """
+    rank = state.ranks[rank_id]
+    pool = state.pools[rank.pool]
+    request = state.requests[request_id]
+    rank.used_blocks -= request.private_blocks
+    child = request.first_child
+    if pool.caching == 1 and child != NONE and state.clock[0].keep_answers == 1:
+        slot_tokens = state.clock[0].slot_tokens
+        chain = state.requests[child].chain_start
+        filled = min(request.computed // slot_tokens, state.requests[child].chain_length)
+        known = request.input // slot_tokens
+        for place in range(filled - known):  # the deepest first, so that it is the oldest
+            block = state.chain[chain + filled - 1 - place]
+            room = rank.used_blocks + pool.blocks_per_slot <= pool.capacity_blocks
+            if room and state.slot_of[rank_id, block] == NONE:
+                rank.used_blocks += pool.blocks_per_slot
+                slot = _new_slot(state, rank_id, block)
+                state.slots[rank_id, slot].references = 0
+                _make_idle(state, rank_id, slot)
+    release(state, rank_id, request_id, request.shared_blocks, 0)
+
+
+@compiled
 def release(state: State, rank_id: int, request_id: int, shared: int, private: int) -> None:
     """Give back what a request holds on a rank; its prefix blocks stay cached, deepest oldest."""
     request = state.requests[request_id]
@@ -136,7 +164,7 @@ def _refer(state: State, rank_id: int, slot_id: int) -> None:
 
 
 @compiled
-def _new_slot(state: State, rank_id: int, block: int) -> None:
+def _new_slot(state: State, rank_id: int, block: int) -> int:
     rank = state.ranks[rank_id]
     slot_id = rank.slot_free
     slot = state.slots[rank_id, slot_id]
@@ -144,6 +172,7 @@ def _new_slot(state: State, rank_id: int, block: int) -> None:
     slot.block = block
     slot.references = 1
     state.slot_of[rank_id, block] = slot_id
+    return int(slot_id)
 
 
 @compiled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from objectives.simulator.batching import enqueue, fill_batch, may_admit
-from objectives.simulator.cache import blocks_for, release, share_prompt
+from objectives.simulator.cache import blocks_for, give_back_answer, release, share_prompt
 from objectives.simulator.events import drop_first, push
 from objectives.simulator.jit import compiled, entry
 from objectives.simulator.routing import route, route_decode
@@ -19,6 +19,7 @@ from objectives.simulator.state import (
     NONE,
     PREFILLING,
     REJECTED,
+    SEND,
     STAGE_FREE,
     STEP_END,
     TRANSFER_END,
@@ -47,12 +48,12 @@ def run(*arrays: Any) -> None:
     state = State(*arrays)
     clock = state.clock[0]
     if clock.closed_loop > 0:
-        for _ in range(min(clock.closed_loop, len(state.requests))):
-            _arrive_next(state)
+        for _ in range(min(clock.closed_loop, len(state.roots))):
+            push(state, 0.0, SEND, NONE, 0)
     while True:
         if _arrival_is_next(state):
-            clock.now_s = state.requests[clock.next_arrival].arrival_s
-            _arrive_next(state)
+            clock.now_s = state.requests[state.roots[clock.next_root]].arrival_s
+            _send_next(state)
             continue
         if clock.events == 0:
             break
@@ -75,6 +76,11 @@ def run(*arrays: Any) -> None:
             _interrupt(state, subject)
         elif kind == STAGE_FREE:
             _wake(state, subject)
+        elif kind == SEND:
+            if subject == NONE:
+                _send_next(state)
+            else:
+                _send(state, subject)
         elif kind == ENTRY:
             _enter(state, subject)
         else:
@@ -85,35 +91,51 @@ def run(*arrays: Any) -> None:
 @compiled
 def _arrival_is_next(state: State) -> bool:
     clock = state.clock[0]
-    if clock.closed_loop > 0 or clock.next_arrival >= len(state.requests):
+    if clock.closed_loop > 0 or clock.next_root >= len(state.roots):
         return False
     if clock.events == 0:
         return True
-    arrival_s = state.requests[clock.next_arrival].arrival_s
+    arrival_s = state.requests[state.roots[clock.next_root]].arrival_s
     event = state.events[0]
-    return bool(
-        arrival_s < event.time_s or (arrival_s == event.time_s and event.priority >= ENTRY)
-    )
+    return bool(arrival_s < event.time_s or (arrival_s == event.time_s and event.priority >= SEND))
 
 
 @compiled
-def _arrive_next(state: State) -> None:
-    """The next request is sent now: it is on its way through the front end, or is rejected."""
+def _send_next(state: State) -> None:
+    """The next session begins now, if there is one."""
     clock = state.clock[0]
-    while clock.next_arrival < len(state.requests):
-        request_id = clock.next_arrival
-        clock.next_arrival += 1
-        request = state.requests[request_id]
-        request.arrival_s = clock.now_s
-        if _can_ever_fit(state, request_id):
-            if clock.frontend_s > 0:
-                push(state, clock.now_s + clock.frontend_s, ENTRY, request_id, 0)
-            else:
-                _enter(state, request_id)
-            return
+    if clock.next_root < len(state.roots):
+        clock.next_root += 1
+        _send(state, state.roots[clock.next_root - 1])
+
+
+@compiled
+def _send(state: State, request_id: int) -> None:
+    """A request is sent now: it is on its way through the front end, or is rejected."""
+    clock = state.clock[0]
+    request = state.requests[request_id]
+    request.arrival_s = clock.now_s
+    if not _can_ever_fit(state, request_id):
         request.phase = REJECTED
-        if clock.closed_loop == 0:
-            return  # in a closed loop the client goes on to its next request at once
+        _end_turn(state, request_id)
+    elif clock.frontend_s > 0:
+        push(state, clock.now_s + clock.frontend_s, ENTRY, request_id, 0)
+    else:
+        _enter(state, request_id)
+
+
+@compiled
+def _end_turn(state: State, request_id: int) -> None:
+    """A turn is over: those that wait for it come after their pauses, or its session ends."""
+    clock = state.clock[0]
+    request = state.requests[request_id]
+    child = request.first_child
+    while child != NONE:
+        push(state, clock.now_s + state.requests[child].gap_s, SEND, child, 0)
+        child = state.requests[child].next_sibling
+    state.turns_left[request.session] -= 1
+    if state.turns_left[request.session] == 0 and clock.closed_loop > 0:
+        push(state, clock.now_s, SEND, NONE, 0)
 
 
 @compiled
@@ -262,26 +284,22 @@ def _end_step(state: State, replica_id: int, flight: int, steps: int) -> None:
     replica = state.replicas[replica_id]
     pool = state.pools[replica.pool]
     replica.steps += steps
-    finished = 0
     advance_decodes(state, replica_id, flight, steps)
     for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
         if state.ranks[rank_id].running > 0:
-            finished += _settle_rank(state, rank_id, flight)
+            _settle_rank(state, rank_id, flight)
     replica.leap_steps = 0
     replica.flights -= 1
     if replica.flights == 0:
         replica.busy_s += state.clock[0].now_s - replica.busy_since_s
-    if state.clock[0].closed_loop > 0:
-        for _ in range(finished):
-            _arrive_next(state)
     _wake(state, replica_id)
 
 
 @compiled
-def _settle_rank(state: State, rank_id: int, flight: int) -> int:
-    """End the chunks of a micro-batch and let go of requests that leave; returns the finished."""
+def _settle_rank(state: State, rank_id: int, flight: int) -> None:
+    """End the chunks of a micro-batch and let go of requests that leave."""
     rank = state.ranks[rank_id]
-    kept, finished = rank.seats_start, 0
+    kept = rank.seats_start
     for place in range(rank.seats_start, rank.seats_start + rank.running):
         request_id = state.seats[place]
         request = state.requests[request_id]
@@ -289,12 +307,10 @@ def _settle_rank(state: State, rank_id: int, flight: int) -> int:
             _end_chunk(state, rank_id, request_id)
         if request.phase == DECODING and request.generated >= request.output:
             _finish(state, rank_id, request_id)
-            finished += 1
         elif request.phase != HANDED_OFF:
             state.seats[kept] = request_id
             kept += 1
     rank.running = kept - rank.seats_start
-    return finished
 
 
 @compiled
@@ -361,7 +377,8 @@ def _start_decoding(state: State, request_id: int) -> None:
 @compiled
 def _finish(state: State, rank_id: int, request_id: int) -> None:
     request = state.requests[request_id]
-    release(state, rank_id, request_id, request.shared_blocks, request.private_blocks)
+    give_back_answer(state, rank_id, request_id)
     request.phase = FINISHED
     request.finished_s = state.clock[0].now_s
     state.ranks[rank_id].outstanding -= 1
+    _end_turn(state, request_id)

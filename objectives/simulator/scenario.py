@@ -49,12 +49,14 @@ class Scenario:
     """One pool that does all, or a prefill pool followed by a decode pool.
 
     `frontend_s` is what lies between the client and the engine's queue, both ways together:
-    parsing, tokenizing, routing, streaming back.
+    parsing, tokenizing, routing, streaming back. With `keep_answers` the KV of an answer serves
+    the next turn of its session (the chat template gives it back unchanged).
     """
 
     pools: tuple[PoolSetup, ...]
     block_tokens: int = 16
     prefix_caching: bool = True
+    keep_answers: bool = True
     router: Router = "least-loaded"
     kv_on_link: KvOnLink = KvOnLink()
     frontend_s: float = 0.0

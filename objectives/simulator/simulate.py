@@ -73,6 +73,8 @@ def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) ->
         pools=pools,
         seats=np.full(most_seats, NONE, np.int64),
         chain=workload.block_ids,
+        roots=np.flatnonzero(workload.parent == NONE),
+        turns_left=np.bincount(workload.session),
         slot_of=np.full((caching, blocks), NONE, np.int32),
         slots=_unused_slots(caching, min(slots, blocks + 1)),
         host_slot_of=np.full((caching, blocks), NONE, np.int32),
@@ -91,6 +93,7 @@ def _clock(scenario: Scenario, load: OfferedLoad, slot_tokens: int) -> np.recarr
     clock.closed_loop = load.concurrency
     clock.router = _ROUTERS[scenario.router]
     clock.frontend_s = scenario.frontend_s
+    clock.keep_answers = scenario.keep_answers
     clock.block_tokens = scenario.block_tokens
     clock.slot_tokens = slot_tokens
     clock.transfer_latency_s = link.latency_s
@@ -109,12 +112,29 @@ def _requests(workload: Workload, load: OfferedLoad, sharing: bool) -> np.recarr
     if sharing:
         requests.chain_start = workload.block_offsets[:-1]
         requests.chain_length = np.diff(workload.block_offsets)
+    requests.session = workload.session
+    requests.gap_s = workload.gap_s
+    _link_turns(requests, workload.parent)
     requests.next = NONE
     requests.flight = NONE
     requests.source_rank = NONE
     for name in ("admitted_s", "fetched_s", "prefilled_s", "decode_admitted_s", "first_token_s"):
         requests[name] = -1.0
     return requests
+
+
+def _link_turns(requests: np.recarray, parent: npt.NDArray[np.int32]) -> None:
+    """Chain the turns that wait for the same one, in their order."""
+    requests.first_child = NONE
+    requests.next_sibling = NONE
+    last: dict[int, int] = {}
+    for child in np.flatnonzero(parent != NONE).tolist():
+        before = last.get(int(parent[child]))
+        if before is None:
+            requests["first_child"][parent[child]] = child
+        else:
+            requests["next_sibling"][before] = child
+        last[int(parent[child])] = child
 
 
 def _pools(scenario: Scenario, sharing: bool, slot_tokens: int, slot_blocks: int) -> np.recarray:

@@ -17,7 +17,7 @@ EXPECTED, WAITING, PREFILLING, HANDED_OFF, RECEIVING, DECODING, FINISHED, REJECT
 
 # Kinds of event. The number is also the priority among events of equal time: what ends a step
 # comes before what may join the next one, and replicas are woken last, when all is known.
-STEP_END, TRANSFER_END, KV_ARRIVED, FETCH_END, STAGE_FREE, ENTRY, WAKE = range(7)
+STEP_END, TRANSFER_END, KV_ARRIVED, FETCH_END, STAGE_FREE, SEND, ENTRY, WAKE = range(8)
 
 # Routers.
 ROUND_ROBIN, LEAST_LOADED, PREFIX_AFFINITY = range(3)
@@ -30,6 +30,10 @@ REQUEST = np.dtype(
         ("entered_s", "f8"),  # past the front end, at its rank
         ("input", "i8"),  # prompt tokens
         ("output", "i8"),  # tokens to generate
+        ("session", "i8"),
+        ("gap_s", "f8"),  # pause between the end of the turn before and this one
+        ("first_child", "i8"),  # turns that wait for the end of this one
+        ("next_sibling", "i8"),
         ("chain_start", "i8"),  # first prefix block in State.chain
         ("chain_length", "i8"),  # prefix blocks of the prompt
         ("phase", "i8"),
@@ -154,14 +158,15 @@ CLOCK = np.dtype(
         ("now_s", "f8"),
         ("serial", "i8"),
         ("events", "i8"),  # length of the heap
-        ("next_arrival", "i8"),  # next request of an open loop, or of the closed loop's list
-        ("closed_loop", "i8"),
+        ("next_root", "i8"),  # first turn of the session that comes next
+        ("closed_loop", "i8"),  # sessions kept alive; 0 in an open loop
         ("router", "i8"),
         ("turn", "i8"),  # of the round-robin router
         ("decode_turn", "i8"),
         ("frontend_s", "f8"),  # between the client and the engine's queue
         ("block_tokens", "i8"),  # tokens of a KV block
         ("slot_tokens", "i8"),  # tokens of a prefix block
+        ("keep_answers", "i8"),  # answers are cached for the next turn
         ("transfers", "i8"),
         ("transfer_version", "i8"),
         ("transfers_updated_s", "f8"),
@@ -193,6 +198,8 @@ class State(NamedTuple):
     pools: Records
     seats: Ints
     chain: npt.NDArray[np.int32]
+    roots: Ints  # first turns, in order of arrival
+    turns_left: Ints  # [sessions] turns that have not ended
     slot_of: npt.NDArray[np.int32]  # [ranks, prefix blocks] -> slot of the rank, or NONE
     slots: Records  # [ranks, slots]
     host_slot_of: npt.NDArray[np.int32]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,7 +18,7 @@ from objectives.simulator.scenario import PoolSetup, Scenario
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
 
-STEP_END, TRANSFER_END, KV_ARRIVED, FETCH_END, STAGE_FREE, ENTRY, WAKE = range(7)
+STEP_END, TRANSFER_END, KV_ARRIVED, FETCH_END, STAGE_FREE, SEND, ENTRY, WAKE = range(8)
 
 
 @dataclass(eq=False)
@@ -28,6 +28,9 @@ class Request:
     input: int
     output: int
     chain: tuple[int, ...]
+    session: int
+    gap_s: float
+    followers: list[Request] = field(default_factory=list)
     phase: str = "expected"
     target: int = 0
     computed: int = 0
@@ -111,10 +114,16 @@ class ReferenceSimulator:
                 tuple(int(b) for b in workload.block_ids[offsets[i] : offsets[i + 1]])
                 if self.sharing
                 else (),
+                int(workload.session[i]),
+                float(workload.gap_s[i]),
             )
             for i in range(len(workload))
         ]
-        self.coming = deque(self.requests)
+        self.coming: deque[Request] = deque()
+        for request, parent in zip(self.requests, workload.parent.tolist(), strict=True):
+            waits_in = self.coming if parent < 0 else self.requests[parent].followers
+            waits_in.append(request)
+        self.turns_left = Counter(request.session for request in self.requests)
 
     def _pool(self, setup: PoolSetup, first: int, entry: bool) -> list[Replica]:
         replicas = []
@@ -128,11 +137,11 @@ class ReferenceSimulator:
 
     def run(self) -> None:
         if self.concurrency:
-            for _ in range(self.concurrency):
-                self.arrive_next()
+            for _ in range(min(self.concurrency, len(self.coming))):
+                self.at(0.0, SEND, -1, self.send_next)
         else:
-            for request in self.requests:
-                self.at(request.arrival_s, ENTRY, -1, self.arrive_next)
+            for root in self.coming:
+                self.at(root.arrival_s, SEND, -1, self.send_next)
         while self.events:
             self.now_s, *_, happen = heapq.heappop(self.events)
             happen()
@@ -148,23 +157,32 @@ class ReferenceSimulator:
 
     # requests come, go to a rank, leave
 
-    def arrive_next(self) -> None:
-        while self.coming:
-            request = self.coming.popleft()
-            request.arrival_s = self.now_s
-            if self.can_ever_fit(request):
-                self.send(request)
-                return
-            request.phase = "rejected"
-            if not self.concurrency:
-                return
+    def send_next(self) -> None:
+        if self.coming:
+            self.send(self.coming.popleft())
 
     def send(self, request: Request) -> None:
-        if self.scenario.frontend_s == 0:
+        request.arrival_s = self.now_s
+        if not self.can_ever_fit(request):
+            request.phase = "rejected"
+            self.end_turn(request)
+        elif self.scenario.frontend_s == 0:
             self.enter(request)
         else:
             entry_s = self.now_s + self.scenario.frontend_s
             self.at(entry_s, ENTRY, request.number, lambda: self.enter(request))
+
+    def end_turn(self, request: Request) -> None:
+        for follower in request.followers:
+            self.at(
+                self.now_s + follower.gap_s,
+                SEND,
+                follower.number,
+                lambda follower=follower: self.send(follower),  # type: ignore[misc]
+            )
+        self.turns_left[request.session] -= 1
+        if self.turns_left[request.session] == 0 and self.concurrency:
+            self.at(self.now_s, SEND, -1, self.send_next)
 
     def enter(self, request: Request) -> None:
         rank = self.route(self.pools[0], request)
@@ -410,7 +428,6 @@ class ReferenceSimulator:
     # the end of a step
 
     def end_step(self, replica: Replica, flight: object) -> None:
-        finished = 0
         for rank in replica.ranks:
             for request in rank.seats:
                 if request.flight is flight and request.phase == "decoding":
@@ -422,17 +439,29 @@ class ReferenceSimulator:
                 if request.flight is flight:
                     self.end_chunk(rank, request)
                 if request.phase == "decoding" and request.generated >= request.output:
-                    self.release(rank, request, request.shared, request.private)
-                    request.phase = "finished"
-                    request.times["finished"] = self.now_s
-                    rank.outstanding -= 1
-                    finished += 1
+                    self.finish(rank, request)
             rank.seats = [r for r in rank.seats if r.phase not in ("finished", "handed off")]
         replica.flights.remove(flight)
-        if self.concurrency:
-            for _ in range(finished):
-                self.arrive_next()
         self.wake(replica)
+
+    def finish(self, rank: Rank, request: Request) -> None:
+        rank.used -= request.private
+        request.private = 0
+        keeps = self.scenario.keep_answers and rank.replica.entry and self.sharing
+        if keeps and request.followers:
+            chain = request.followers[0].chain
+            filled = min(request.computed // self.slot_tokens, len(chain))
+            for block in reversed(chain[request.input // self.slot_tokens : filled]):
+                room = rank.used + self.slot_blocks <= rank.setup.kv_blocks
+                if room and block not in rank.references:
+                    rank.used += self.slot_blocks
+                    rank.references[block] = 0
+                    rank.idle[block] = None
+        self.release(rank, request, request.shared, 0)
+        request.phase = "finished"
+        request.times["finished"] = self.now_s
+        rank.outstanding -= 1
+        self.end_turn(request)
 
     def token(self, request: Request) -> None:
         request.generated += 1
