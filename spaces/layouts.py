@@ -11,7 +11,8 @@ from spaces.options import SpaceOptions
 from spaces.plan import DeploymentPlan, Pool
 from spaces.site import Site
 
-# Prompts in progress at once on a rank of a prefill pool: more than its steps have room for.
+# Prompts in progress at once on a rank of a prefill or midfill pool: more than its steps have room
+# for.
 PREFILL_SEQS = 32
 
 
@@ -43,10 +44,11 @@ def legal_batches(
 ) -> tuple[tuple[int, int], ...]:
     """The (max_num_batched_tokens, max_num_seqs) that fit, ascending.
 
-    A prefill pool's seats are fixed, and a decode pool's steps are as small as its seats let them
+    The seats of a prefill or midfill pool are fixed, and a decode pool's steps are as small as its seats let them
     be: neither changes what such a pool can do.
     """
-    seqs = (PREFILL_SEQS,) if pool.role == "prefill" else tuple(sorted(options.max_num_seqs))
+    prompts = pool.role in ("prefill", "midfill")
+    seqs = (PREFILL_SEQS,) if prompts else tuple(sorted(options.max_num_seqs))
     tokens = sorted(options.max_num_batched_tokens)
     if pool.role == "decode":
         pairs = [(max(tokens[0], seats), seats) for seats in seqs]

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from objectives.simulator.batching import enqueue, fill_batch, may_admit
-from objectives.simulator.cache import blocks_for, give_back_answer, release, share_prompt
+from objectives.simulator.cache import blocks_for, give_back, release, share_prompt
 from objectives.simulator.events import drop_first, push
+from objectives.simulator.flows import end_flow
 from objectives.simulator.jit import compiled, entry
 from objectives.simulator.routing import route, route_decode
 from objectives.simulator.state import (
     DECODING,
     ENTRY,
-    FETCH_END,
+    FETCH,
     FINISHED,
+    FLOW_END,
+    HAND_OFF,
     HANDED_OFF,
     KV_ARRIVED,
     NONE,
@@ -22,7 +25,6 @@ from objectives.simulator.state import (
     SEND,
     STAGE_FREE,
     STEP_END,
-    TRANSFER_END,
     WAITING,
     WAKE,
     State,
@@ -35,7 +37,6 @@ from objectives.simulator.steps import (
     stage_seconds,
     sum_batch,
 )
-from objectives.simulator.transfers import end_transfer
 
 
 @entry
@@ -51,6 +52,10 @@ def run(*arrays: Any) -> None:
         for _ in range(min(clock.closed_loop, len(state.roots))):
             push(state, 0.0, SEND, NONE, 0)
     while True:
+        if _flow_is_next(state):
+            clock.now_s = clock.flow_end_s
+            _settle_flow(state)
+            continue
         if _arrival_is_next(state):
             clock.now_s = state.requests[state.roots[clock.next_root]].arrival_s
             _send_next(state)
@@ -67,13 +72,8 @@ def run(*arrays: Any) -> None:
                 _end_step(state, subject, detail, 1)
             elif detail == replica.version:
                 _end_step(state, subject, 0, replica.leap_steps)
-        elif kind == TRANSFER_END:
-            if detail == clock.transfer_version:
-                _release_source(state, end_transfer(state))
         elif kind == KV_ARRIVED:
             _start_decoding(state, subject)
-        elif kind == FETCH_END:
-            _interrupt(state, subject)
         elif kind == STAGE_FREE:
             _wake(state, subject)
         elif kind == SEND:
@@ -89,7 +89,41 @@ def run(*arrays: Any) -> None:
 
 
 @compiled
+def _flow_is_next(state: State) -> bool:
+    """Whether a flow ends before any other event; among simultaneous ones steps end first."""
+    clock = state.clock[0]
+    if clock.flows == 0:
+        return False
+    if clock.events > 0:
+        event = state.events[0]
+        if event.time_s < clock.flow_end_s:
+            return False
+        if event.time_s == clock.flow_end_s and event.priority < FLOW_END:
+            return False
+    if clock.closed_loop > 0 or clock.next_root >= len(state.roots):
+        return True
+    return bool(state.requests[state.roots[clock.next_root]].arrival_s >= clock.flow_end_s)
+
+
+@compiled
+def _settle_flow(state: State) -> None:
+    """A flow has ended: a prefill rank is rid of what it sent, or a fetched prefix is usable."""
+    purpose, request_id = end_flow(state)
+    if purpose == HAND_OFF:
+        _release_source(state, request_id)
+    elif purpose == FETCH:
+        request = state.requests[request_id]
+        request.fetches -= 1
+        if request.fetches == 0:
+            request.usable_s = state.clock[0].now_s
+            if request.fetched_s < 0:
+                request.fetched_s = request.usable_s
+            _interrupt(state, state.ranks[request.rank].replica)
+
+
+@compiled
 def _arrival_is_next(state: State) -> bool:
+    """Whether the next session of an open loop begins before any event in the queue."""
     clock = state.clock[0]
     if clock.closed_loop > 0 or clock.next_root >= len(state.roots):
         return False
@@ -143,7 +177,7 @@ def _enter(state: State, request_id: int) -> None:
     """A request reaches the deployment: it is routed to a rank and waits there."""
     request = state.requests[request_id]
     request.entered_s = state.clock[0].now_s
-    rank_id = route(state, 0, request_id)
+    rank_id = route(state, request_id)
     request.phase = WAITING
     request.target = request.input
     state.ranks[rank_id].outstanding += 1
@@ -242,8 +276,10 @@ def _may_leap(state: State, replica_id: int) -> bool:
     """Whether the micro-batch just chosen may be repeated: nothing at hand was left out of it.
 
     That is, every seated request at hand decodes in it, and no waiting one could be admitted (an
-    alternating engine may have made room only after it looked at its queue).
+    alternating engine may have made room only after it looked at its queue), not even when cached
+    blocks are forgotten meanwhile.
     """
+    forgets = state.clock[0].idle_limit_s < float("inf")
     replica = state.replicas[replica_id]
     for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
         rank = state.ranks[rank_id]
@@ -253,7 +289,7 @@ def _may_leap(state: State, replica_id: int) -> bool:
                 return False
             if request.phase == DECODING and request.flight == NONE:
                 return False
-        if may_admit(state, rank_id):
+        if may_admit(state, rank_id) or (forgets and rank.waiting > 0):
             return False
     return True
 
@@ -349,7 +385,7 @@ def _hand_off(state: State, rank_id: int, request_id: int) -> None:
     request.source_private = request.private_blocks
     request.shared_blocks = 0
     request.private_blocks = 0
-    target = route_decode(state, 1)
+    target = route_decode(state, len(state.pools) - 1)
     state.ranks[target].outstanding += 1
     _join(state, target, request_id)
 
@@ -377,7 +413,7 @@ def _start_decoding(state: State, request_id: int) -> None:
 @compiled
 def _finish(state: State, rank_id: int, request_id: int) -> None:
     request = state.requests[request_id]
-    give_back_answer(state, rank_id, request_id)
+    give_back(state, rank_id, request_id)
     request.phase = FINISHED
     request.finished_s = state.clock[0].now_s
     state.ranks[rank_id].outstanding -= 1

@@ -21,6 +21,7 @@ from objectives.simulator.state import (
     GAP_BINS,
     GAP_MAX_S,
     GAP_MIN_S,
+    LRU,
     NONE,
     PAIR_S,
     PREFILL_BASE_S,
@@ -197,13 +198,16 @@ def _requests_limit(state: State, rank_id: int, flight: int) -> int:
 def _blocks_limit(state: State, rank_id: int, flight: int, limit: int) -> int:
     """The most steps, up to `limit`, whose KV blocks the rank can supply without preempting.
 
-    Evicting cached blocks may change what a waiting request needs (a cached partial block takes
-    more memory than its tokens would), so with a free seat and a queue it ends the leap too.
+    Evicting cached blocks ends the leap too where others would notice when it happens: it may
+    change what a waiting request needs (a cached partial block takes more memory than its tokens
+    would), and blocks that move on to the shared store take a share of the network.
     """
     available = available_blocks(state, rank_id)
+    clock = state.clock[0]
     rank = state.ranks[rank_id]
     pool = state.pools[rank.pool]
-    if rank.waiting > 0 and rank.running < pool.seats:
+    watched = rank.waiting > 0 and rank.running < pool.seats
+    if watched or (clock.store_tier != NONE and clock.retention == LRU):
         available = pool.capacity_blocks - rank.used_blocks
     if _leap_blocks(state, rank_id, flight, limit) <= available:
         return limit

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from objectives.cost.step_costs import StepCosts
-from objectives.simulator.scenario import KvOnLink, PoolSetup, Scenario
+from objectives.simulator.scenario import KvOnLink, PoolSetup, Scenario, SharedStore
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
 
@@ -103,13 +103,15 @@ def _turns(parents: list[int], gaps_s: list[float]) -> dict[str, Any]:
 def random_world(seed: int) -> tuple[Scenario, Workload, OfferedLoad]:
     """A scenario, workload and load with any mix of features, tight enough to make them meet."""
     rng = np.random.default_rng(seed)
-    split = bool(rng.random() < 0.5)
+    topology = int(rng.choice([1, 1, 2, 3]))
     window = int(rng.choice([0, 0, 24]))
     sharing = bool(rng.random() < 0.6)
     requests = int(rng.integers(1, 28))
     workload = _random_workload(rng, requests, sharing)
     longest = int((workload.input_tokens + workload.output_tokens).max())
-    roles = ("prefill", "decode") if split else ("aggregated",)
+    roles = (("aggregated",), ("prefill", "decode"), ("prefill", "midfill", "decode"))[
+        topology - 1
+    ]
     pools = tuple(_random_pool(rng, role, window, longest) for role in roles)
     scenario = Scenario(
         pools,
@@ -119,6 +121,10 @@ def random_world(seed: int) -> tuple[Scenario, Workload, OfferedLoad]:
         kv_on_link=KvOnLink(1e6, 2e5, window, 3e5, float(rng.choice([0.0, 1e-3]))),
         frontend_s=float(rng.choice([0.0, 0.0, 4e-3])),
         keep_answers=bool(rng.random() < 0.8),
+        retention=rng.choice(["lru", "lru", "write-through", "offload-at-turn-end"]),
+        idle_limit_s=float(rng.choice([np.inf, np.inf, 0.05])),
+        store=SharedStore(int(rng.choice([50, 500])), 2e9) if rng.random() < 0.5 else None,
+        midfill_tokens=int(rng.integers(1, 60)),
     )
     if rng.random() < 0.5:
         return scenario, workload, OfferedLoad(np.zeros(requests), int(rng.integers(1, 12)))
@@ -141,6 +147,8 @@ def _random_pool(rng: np.random.Generator, role: str, window: int, longest: int)
         costs=made_up_costs(int(rng.choice([1, 1, 2, 3])), window, float(rng.uniform(0.5, 2))),
         host_tokens=host_tokens,
         host_s_per_token=float(rng.choice([1e-5, 1e-3])),
+        ssd_tokens=int(rng.choice([0, 0, 200])),
+        ssd_s_per_token=3e-4,
         link_bytes_per_s=float(rng.choice([1e9, 1e10])),
     )
 
