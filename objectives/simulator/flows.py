@@ -10,6 +10,9 @@ from objectives.simulator.events import push
 from objectives.simulator.jit import compiled
 from objectives.simulator.state import HAND_OFF, KV_ARRIVED, NONE, State
 
+# Less than this is left of a flow only by rounding: equal flows end at one instant.
+NOTHING_BYTES = 1e-3
+
 
 @compiled
 def kv_bytes(state: State, tokens: int) -> float:
@@ -68,8 +71,9 @@ def _advance(state: State) -> None:
     elapsed_s = clock.now_s - clock.flows_updated_s
     for place in range(clock.flows):
         flow = state.flows[place]
-        moved = flow.bytes_per_s * elapsed_s
-        flow.remaining_bytes = max(0.0, flow.remaining_bytes - moved)
+        flow.remaining_bytes -= flow.bytes_per_s * elapsed_s
+        if flow.remaining_bytes < NOTHING_BYTES:
+            flow.remaining_bytes = 0.0
     clock.flows_updated_s = clock.now_s
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from objectives.cost.step_costs import RankBatch, step_seconds
+from objectives.simulator.flows import NOTHING_BYTES
 from objectives.simulator.scenario import PoolSetup, Scenario
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
@@ -633,8 +634,9 @@ class ReferenceSimulator:
 
     def advance_flows(self) -> None:
         for flow in self.flows:
-            moved = flow.rate * (self.now_s - self.flows_updated_s)
-            flow.remaining = max(0.0, flow.remaining - moved)
+            flow.remaining -= flow.rate * (self.now_s - self.flows_updated_s)
+            if flow.remaining < NOTHING_BYTES:
+                flow.remaining = 0.0
         self.flows_updated_s = self.now_s
 
     def share_links(self) -> None:
