@@ -44,8 +44,8 @@ def legal_batches(
 ) -> tuple[tuple[int, int], ...]:
     """The (max_num_batched_tokens, max_num_seqs) that fit, ascending.
 
-    The seats of a prefill or midfill pool are fixed, and a decode pool's steps are as small as its seats let them
-    be: neither changes what such a pool can do.
+    The seats of a prefill or midfill pool are fixed, and a decode pool's steps are as small as its
+    seats let them be: neither changes what such a pool can do.
     """
     prompts = pool.role in ("prefill", "midfill")
     seqs = (PREFILL_SEQS,) if prompts else tuple(sorted(options.max_num_seqs))

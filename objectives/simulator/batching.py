@@ -48,12 +48,13 @@ def fill_batch(state: State, replica_id: int, flight: int) -> int:
         for rank_id in ranks:
             if state.ranks[rank_id].outstanding > 0:
                 decodes = _choose_decodes(state, rank_id, flight)
-                chunks = _choose_prompts(state, rank_id, flight, pool.step_tokens - decodes)
+                budget = pool.step_tokens - decodes
+                chunks = _choose_prompts(state, rank_id, flight, budget, decodes)
                 chosen += decodes + chunks
         return chosen
     for rank_id in ranks:
         if state.ranks[rank_id].outstanding > 0:
-            chosen += _choose_prompts(state, rank_id, flight, pool.step_tokens)
+            chosen += _choose_prompts(state, rank_id, flight, pool.step_tokens, 0)
     if chosen == 0:
         for rank_id in ranks:
             if state.ranks[rank_id].outstanding > 0:
@@ -70,8 +71,9 @@ def may_admit(state: State, rank_id: int) -> bool:
     request_id = rank.queue_head
     found, below, idle = matched_blocks(state, rank_id, request_id)
     needed = _admission_blocks(state, rank_id, request_id, found, below)
-    pinned = idle * state.pools[rank.pool].blocks_per_slot
-    return bool(needed + pinned <= available_blocks(state, rank_id))
+    pool = state.pools[rank.pool]
+    left = available_blocks(state, rank_id) - needed - idle * pool.blocks_per_slot
+    return bool(left >= (pool.watermark_blocks if rank.running > 0 else 0))
 
 
 @compiled
@@ -96,6 +98,8 @@ def _choose_decodes(state: State, rank_id: int, flight: int) -> int:
     rank = state.ranks[rank_id]
     pool = state.pools[rank.pool]
     share = min(pool.step_tokens, (rank.running + pool.stages - 1) // pool.stages)
+    if pool.flight_requests > 0:
+        share = min(pool.step_tokens, pool.flight_requests)
     chosen, place = 0, 0
     while place < rank.running and chosen < share:
         request_id = state.seats[rank.seats_start + place]
@@ -175,12 +179,16 @@ def _leave_seat(state: State, rank_id: int, request_id: int) -> None:
 
 
 @compiled
-def _choose_prompts(state: State, rank_id: int, flight: int, budget: int) -> int:
-    """Chunks of prompts under way, then of newly admitted ones, up to `budget` tokens."""
+def _choose_prompts(state: State, rank_id: int, flight: int, budget: int, already: int) -> int:
+    """Chunks of prompts under way, then of newly admitted ones, up to `budget` tokens.
+
+    `already` requests of the rank are in the micro-batch.
+    """
     clock = state.clock[0]
     rank = state.ranks[rank_id]
+    most = state.pools[rank.pool].flight_requests
     chosen, place = 0, 0
-    while budget > 0:
+    while budget > 0 and (most == 0 or already + chosen < most):
         if place == rank.running and not (
             may_admit(state, rank_id) and _admit(state, rank_id) >= 0
         ):

@@ -15,7 +15,9 @@ class PoolSetup:
     Seats, tokens of a step and KV blocks are those of one rank. `request_blocks` are taken by each
     running request beside its tokens. `host_tokens` and `ssd_tokens` are the room of a rank's
     lower tiers, and `host_s_per_token` and `ssd_s_per_token` the time to fetch a token's KV from
-    there. `link_bytes_per_s` is what one rank sends or receives.
+    there. `link_bytes_per_s` is what one rank sends or receives. An admission beside running
+    requests leaves `watermark_blocks` available. A micro-batch holds at most `flight_requests` of
+    a rank's requests, or by default an even share of its decoding ones for each pipeline stage.
     """
 
     role: Role
@@ -32,6 +34,8 @@ class PoolSetup:
     ssd_tokens: int = 0
     ssd_s_per_token: float = 0.0
     link_bytes_per_s: float = float("inf")
+    watermark_blocks: int = 0
+    flight_requests: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from objectives.cost.step_costs import StepCosts
+from objectives.cost.step_costs import Floats, StepCosts
 from objectives.simulator.loop import run
 from objectives.simulator.records import PoolRecord, RequestRecords, SimulationResult
 from objectives.simulator.scenario import PoolSetup, Scenario
@@ -221,6 +221,13 @@ def _pools(scenario: Scenario, sharing: bool, slot_blocks: int) -> np.recarray:
             and scenario.retention != "lru"
         )
         pool.blocks_per_slot = slot_blocks
+        pool.watermark_blocks = setup.watermark_blocks
+        pool.flight_requests = setup.flight_requests or 0
+        tables = setup.costs.tables
+        if tables is not None:
+            pool.table_tokens = tables.context_tokens
+            pool.several_decodes = tables.several_decodes
+            pool.several_chunks = tables.several_chunks
         pool.window = setup.costs.window_tokens
         pool.host_s, pool.request_s = setup.costs.host_s, setup.costs.request_s
         first_replica += setup.replicas
@@ -287,6 +294,8 @@ def _cost_arrays(costs: list[StepCosts]) -> dict[str, Any]:
         "graph_tokens": np.zeros((len(costs), seats), np.int64),
         "coefficients": np.zeros((len(costs), stages, len(COEFFICIENTS))),
     }
+    arrays["decode_table_s"] = _stacked([c.tables.decode_s if c.tables else None for c in costs])
+    arrays["prefill_table_s"] = _stacked([c.tables.prefill_s if c.tables else None for c in costs])
     for pool, cost in enumerate(costs):
         pad = columns - len(cost.grid)
         rise = np.arange(1, pad + 1)  # the grid goes on, its tables stay level
@@ -298,6 +307,18 @@ def _cost_arrays(costs: list[StepCosts]) -> dict[str, Any]:
         for column, name in enumerate(COEFFICIENTS):
             arrays["coefficients"][pool, : cost.stages, column] = getattr(cost, name)
     return arrays
+
+
+def _stacked(tables: list[Floats | None]) -> Floats:
+    """Tables side by side, padded with their last entries; zeros where there is none."""
+    shapes = [(1, 1) if table is None else table.shape for table in tables]
+    rows, columns = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
+    stacked = np.zeros((len(tables), rows, columns))
+    for place, table in enumerate(tables):
+        if table is not None:
+            missing = ((0, rows - table.shape[0]), (0, columns - table.shape[1]))
+            stacked[place] = np.pad(table, missing, mode="edge")
+    return stacked
 
 
 def _result(scenario: Scenario, state: State) -> SimulationResult:

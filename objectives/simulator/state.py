@@ -103,6 +103,8 @@ RANK = np.dtype(
         ("batch_context", "i8"),  # tokens its decoding requests look back on,
         ("batch_windowed", "i8"),  # within the window,
         ("batch_growing", "i8"),  # and how many of them have not filled it
+        ("batch_prior", "i8"),  # cached tokens of its chunks, each rounded up for the tables,
+        ("batch_squares", "i8"),  # and the squares of their new tokens
     ]
 )
 
@@ -143,6 +145,11 @@ POOL = np.dtype(
         ("caching", "i8"),  # prompts enter here, and its ranks cache prefixes
         ("stores_answers", "i8"),  # it decodes for others and writes sessions to the store
         ("window", "i8"),
+        ("watermark_blocks", "i8"),  # blocks an admission leaves free
+        ("flight_requests", "i8"),  # most requests of a rank in a micro-batch; 0: an even share
+        ("table_tokens", "i8"),  # context step of the attention tables; 0: no tables
+        ("several_decodes", "f8"),
+        ("several_chunks", "f8"),
         ("host_s", "f8"),
         ("request_s", "f8"),
     ]
@@ -238,6 +245,8 @@ class State(NamedTuple):
     expert_s: Floats
     graph_tokens: Ints  # [pools, seats + 1]
     coefficients: Floats  # [pools, stages, len(COEFFICIENTS)]
+    decode_table_s: Floats  # [pools, requests, contexts]
+    prefill_table_s: Floats  # [pools, contexts, new tokens]
 
 
 COEFFICIENTS = (

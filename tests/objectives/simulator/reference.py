@@ -419,19 +419,20 @@ class ReferenceSimulator:
     def fill_batch(self, replica: Replica, flight: object) -> bool:
         budget = replica.setup.step_tokens
         if replica.setup.alternating:
-            chunks = [self.choose_prompts(rank, flight, budget) for rank in replica.ranks]
+            chunks = [self.choose_prompts(rank, flight, budget, 0) for rank in replica.ranks]
             if any(chunks):
                 return True
             return any([self.choose_decodes(rank, flight) for rank in replica.ranks])
         chosen = 0
         for rank in replica.ranks:
             decodes = self.choose_decodes(rank, flight)
-            chosen += decodes + self.choose_prompts(rank, flight, budget - decodes)
+            chosen += decodes + self.choose_prompts(rank, flight, budget - decodes, decodes)
         return chosen > 0
 
     def choose_decodes(self, rank: Rank, flight: object) -> int:
         stages = rank.setup.costs.stages
-        share = min(rank.setup.step_tokens, math.ceil(len(rank.seats) / stages))
+        even = math.ceil(len(rank.seats) / stages)
+        share = min(rank.setup.step_tokens, rank.setup.flight_requests or even)
         chosen = 0
         for request in list(rank.seats):
             if chosen == share:
@@ -468,9 +469,10 @@ class ReferenceSimulator:
         rank.seats.remove(request)
         rank.queue.appendleft(request)
 
-    def choose_prompts(self, rank: Rank, flight: object, budget: int) -> int:
+    def choose_prompts(self, rank: Rank, flight: object, budget: int, already: int) -> int:
         chosen = place = 0
-        while budget > 0:
+        most = rank.setup.flight_requests or math.inf
+        while budget > 0 and already + chosen < most:
             if place == len(rank.seats) and not self.admit(rank):
                 break
             request = rank.seats[place]
@@ -491,7 +493,8 @@ class ReferenceSimulator:
         pinned = sum(self.in_hbm(rank, b) and rank.references[b] == 0 for b in found)
         private = self.blocks(request.target - len(found) * self.slot_tokens)
         private += rank.setup.request_blocks
-        if private + (outside + pinned) * self.slot_blocks > self.available(rank):
+        left = self.available(rank) - private - (outside + pinned) * self.slot_blocks
+        if left < (rank.setup.watermark_blocks if rank.seats else 0):
             return False
         rank.queue.popleft()
         rank.seats.append(request)
