@@ -23,7 +23,7 @@ Role = Literal["aggregated", "prefill", "midfill", "decode"]
 Topology = Literal["aggregated", "prefill-decode", "prefill-midfill-decode"]
 EngineName = Literal["vllm", "sglang", "trtllm", "atom"]
 Retention = Literal["lru", "write-through", "offload-at-turn-end", "drop-after-idle"]
-Router = Literal["round-robin", "least-loaded", "prefix-affinity"]
+Router = Literal["round-robin", "least-loaded", "shortest-queue", "prefix-affinity"]
 
 # Of turns appended to a long context 93 % bring at most 5,000 new tokens (Claude Code traces of
 # callanjfox/kv-cache-tester, 44,298 requests).

@@ -23,7 +23,6 @@ from objectives.simulator.state import (
     PREFILLING,
     REJECTED,
     SEND,
-    STAGE_FREE,
     STEP_END,
     WAITING,
     WAKE,
@@ -74,8 +73,6 @@ def run(*arrays: Any) -> None:
                 _end_step(state, subject, 0, replica.leap_steps)
         elif kind == KV_ARRIVED:
             _start_decoding(state, subject)
-        elif kind == STAGE_FREE:
-            _wake(state, subject)
         elif kind == SEND:
             if subject == NONE:
                 _send_next(state)
@@ -237,11 +234,14 @@ def _wake(state: State, replica_id: int) -> None:
 
 @compiled
 def _schedule(state: State, replica_id: int) -> None:
-    """Start the replica's next micro-batch, if it is free and there is work."""
+    """Start the replica's next micro-batch, if there is work and room in its pipeline.
+
+    With stages a micro-batch is put together as soon as fewer than `stages` are in flight, and
+    then waits for the first stage.
+    """
     replica = state.replicas[replica_id]
     pool = state.pools[replica.pool]
-    now_s = state.clock[0].now_s
-    if replica.flights == pool.stages or state.stage_free_s[replica_id, 0] > now_s:
+    if replica.flights == pool.stages:
         return
     flight = replica.next_flight if pool.stages > 1 else 0
     if fill_batch(state, replica_id, flight) == 0:
@@ -249,7 +249,7 @@ def _schedule(state: State, replica_id: int) -> None:
     sum_batch(state, replica_id, flight)
     replica.next_flight += 1
     if replica.flights == 0:
-        replica.busy_since_s = now_s
+        replica.busy_since_s = state.clock[0].now_s
     replica.flights += 1
     if pool.stages == 1:
         _start_step(state, replica_id)
@@ -311,8 +311,8 @@ def _enter_pipeline(state: State, replica_id: int, flight: int) -> None:
         seconds, _ = stage_seconds(state, replica_id, flight, stage)
         time_s = max(time_s, state.stage_free_s[replica_id, stage]) + seconds
         state.stage_free_s[replica_id, stage] = time_s
-    push(state, state.stage_free_s[replica_id, 0], STAGE_FREE, replica_id, 0)
     push(state, time_s, STEP_END, replica_id, flight)
+    _wake(state, replica_id)
 
 
 @compiled

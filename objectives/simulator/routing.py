@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from objectives.simulator.cache import matched_blocks
 from objectives.simulator.jit import compiled
-from objectives.simulator.state import PREFIX_AFFINITY, ROUND_ROBIN, State
+from objectives.simulator.state import PREFIX_AFFINITY, ROUND_ROBIN, SHORTEST_QUEUE, State
 
 
 @compiled
@@ -29,6 +29,7 @@ def _route_to(state: State, pool_id: int, request_id: int) -> int:
     """The rank of a pool that gets a request.
 
     round-robin: the replicas in turn. least-loaded: the replica with the fewest requests on it.
+    shortest-queue: the one with the fewest requests not yet admitted.
     prefix-affinity: the rank that holds the most of the prompt's prefix, among those no more than
     half above the mean load and two requests; ties go to the less loaded. Within a replica the
     least loaded rank is taken.
@@ -69,8 +70,10 @@ def _least_loaded(state: State, pool_id: int) -> int:
 def _replica_load(state: State, replica_id: int) -> int:
     first = state.replicas[replica_id].first_rank
     load = 0
+    queues = state.clock[0].router == SHORTEST_QUEUE
     for rank_id in range(first, first + state.pools[state.replicas[replica_id].pool].ranks):
-        load += state.ranks[rank_id].outstanding
+        rank = state.ranks[rank_id]
+        load += rank.waiting if queues else rank.outstanding
     return load
 
 

@@ -32,6 +32,7 @@ from objectives.simulator.state import (
     REPLICA,
     REQUEST,
     ROUND_ROBIN,
+    SHORTEST_QUEUE,
     SLOT,
     TIER,
     WRITE_THROUGH,
@@ -45,6 +46,7 @@ _ROUTERS: dict[Router, int] = {
     "round-robin": ROUND_ROBIN,
     "least-loaded": LEAST_LOADED,
     "prefix-affinity": PREFIX_AFFINITY,
+    "shortest-queue": SHORTEST_QUEUE,
 }
 # `drop-after-idle` is `lru` with an idle limit.
 _RETENTIONS: dict[Retention, int] = {
@@ -275,10 +277,10 @@ def _unused_slots(sizes: list[int]) -> np.recarray:
 def _most_events(scenario: Scenario, requests: int) -> int:
     """Room for the heap: live and void events never outnumber this.
 
-    A replica has at most one wake, a step end and a freed stage per micro-batch, and a void step
-    end per interruption, which a request causes at most four times.
+    A replica has at most one wake and a step end per micro-batch, and a void step end per
+    interruption, which a request causes at most four times.
     """
-    stages = sum(pool.replicas * (2 * pool.costs.stages + 2) for pool in scenario.pools)
+    stages = sum(pool.replicas * (pool.costs.stages + 2) for pool in scenario.pools)
     return stages + 8 * requests + 64
 
 

@@ -17,10 +17,10 @@ EXPECTED, WAITING, PREFILLING, HANDED_OFF, RECEIVING, DECODING, FINISHED, REJECT
 
 # Kinds of event. The number is also the priority among events of equal time: what ends a step
 # comes before what may join the next one, and replicas are woken last, when all is known.
-STEP_END, FLOW_END, KV_ARRIVED, STAGE_FREE, SEND, ENTRY, WAKE = range(7)
+STEP_END, FLOW_END, KV_ARRIVED, SEND, ENTRY, WAKE = range(6)
 
 # Routers.
-ROUND_ROBIN, LEAST_LOADED, PREFIX_AFFINITY = range(3)
+ROUND_ROBIN, LEAST_LOADED, PREFIX_AFFINITY, SHORTEST_QUEUE = range(4)
 
 # What a flow of KV over links is for.
 HAND_OFF, FETCH, STORE_WRITE = range(3)

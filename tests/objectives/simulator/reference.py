@@ -19,7 +19,7 @@ from objectives.simulator.scenario import PoolSetup, Scenario
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
 
-STEP_END, FLOW_END, KV_ARRIVED, STAGE_FREE, SEND, ENTRY, WAKE = range(7)
+STEP_END, FLOW_END, KV_ARRIVED, SEND, ENTRY, WAKE = range(6)
 
 
 @dataclass(eq=False)
@@ -258,6 +258,8 @@ class ReferenceSimulator:
         return self.least_loaded_of(self.pools[-1])
 
     def least_loaded_of(self, pool: list[Replica]) -> Rank:
+        if self.scenario.router == "shortest-queue":
+            return least_loaded(min(pool, key=lambda r: sum(len(k.queue) for k in r.ranks)).ranks)
         return least_loaded(min(pool, key=lambda r: sum(k.outstanding for k in r.ranks)).ranks)
 
     # memory
@@ -389,9 +391,7 @@ class ReferenceSimulator:
 
     def schedule(self, replica: Replica) -> None:
         replica.wake_pending = False
-        stages = replica.setup.costs.stages
-        busy = len(replica.flights) == stages or replica.stage_free_s[0] > self.now_s
-        if busy:
+        if len(replica.flights) == replica.setup.costs.stages:
             return
         flight = object()
         if not self.fill_batch(replica, flight):
@@ -401,11 +401,8 @@ class ReferenceSimulator:
         for stage, seconds in enumerate(self.stage_seconds(replica, flight)):
             time_s = max(time_s, replica.stage_free_s[stage]) + seconds
             replica.stage_free_s[stage] = time_s
-        if stages > 1:
-            self.at(
-                replica.stage_free_s[0], STAGE_FREE, replica.number, lambda: self.wake(replica)
-            )
         self.at(time_s, STEP_END, replica.number, lambda: self.end_step(replica, flight))
+        self.wake(replica)
 
     def stage_seconds(self, replica: Replica, flight: object) -> list[float]:
         batches = []

@@ -117,7 +117,7 @@ def random_world(seed: int) -> tuple[Scenario, Workload, OfferedLoad]:
         pools,
         block_tokens=4,
         prefix_caching=bool(rng.random() < 0.9),
-        router=rng.choice(["round-robin", "least-loaded", "prefix-affinity"]),
+        router=rng.choice(["round-robin", "least-loaded", "shortest-queue", "prefix-affinity"]),
         kv_on_link=KvOnLink(1e6, 2e5, window, 3e5, float(rng.choice([0.0, 1e-3]))),
         frontend_s=float(rng.choice([0.0, 0.0, 4e-3])),
         keep_answers=bool(rng.random() < 0.8),
