@@ -6,6 +6,7 @@ from typing import Any
 
 from objectives.simulator.batching import enqueue, fill_batch, may_admit
 from objectives.simulator.cache import blocks_for, give_back, release, share_prompt
+from objectives.simulator.compiled_state import state_of
 from objectives.simulator.events import drop_first, push
 from objectives.simulator.flows import end_flow
 from objectives.simulator.jit import compiled, entry
@@ -45,7 +46,7 @@ def run(*arrays: Any) -> None:
     One function takes the events in, although shorter ones would read better: machine code of a
     compiled function is made again for each function above it, so that depth costs seconds.
     """
-    state = State(*arrays)
+    state = state_of(*arrays)
     clock = state.clock[0]
     if clock.closed_loop > 0:
         for _ in range(min(clock.closed_loop, len(state.roots))):
