@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from spaces.memory import hbm_ledger
 from spaces.plan import DeploymentPlan, Pool
@@ -73,6 +74,27 @@ def engine_runs_it(plan: DeploymentPlan, site: Site) -> Infeasible | None:
             return Infeasible("engine", reason, 1.0)
         if not engine.allows_attention_dp(pool.tp, pool.dp):
             reason = f"{engine.title} cannot run attention DP {pool.dp} with TP {pool.tp}"
+            return Infeasible("engine", reason, 1.0)
+    return None
+
+
+def pools_exchange_kv(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """The engine can move KV between the layouts of the pools."""
+    engine = site.engines[plan.engine]
+    if plan.topology == "aggregated" or engine.stages_exchange_kv:
+        return None
+    for pool in plan.pools:
+        if pool.pp > 1:
+            reason = (
+                f"{engine.title} moves KV between pools without pipeline stages, not pp {pool.pp}"
+            )
+            return Infeasible("engine", reason, 1.0)
+    sizes = sorted(pool.tp for pool in plan.pools)
+    for small, large in pairwise(sizes):
+        if large % small:
+            reason = (
+                f"{engine.title} moves KV between TP sizes that divide, not {small} and {large}"
+            )
             return Infeasible("engine", reason, 1.0)
     return None
 
@@ -236,6 +258,7 @@ RULES: tuple[Rule, ...] = (
     layout_divides,
     stages_even_enough,
     engine_runs_it,
+    pools_exchange_kv,
     weights_can_be_had,
     batch_within_step,
     context_within_model,

@@ -6,7 +6,13 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from spaces.draw import Draw
-from spaces.feasibility import Infeasible, engine_runs_it, layout_conflict, memory_suffices
+from spaces.feasibility import (
+    Infeasible,
+    engine_runs_it,
+    layout_conflict,
+    memory_suffices,
+    pools_exchange_kv,
+)
 from spaces.options import SpaceOptions
 from spaces.plan import DeploymentPlan, Pool
 from spaces.site import Site
@@ -30,7 +36,8 @@ def candidate_layouts(
         for ep in _expert_sizes(plan, site, options, tp * dp) if tp * pp * dp <= budget else ():
             layout = pool.model_copy(update={"tp": tp, "pp": pp, "dp": dp, "ep": ep})
             alone = plan.model_copy(update={"pools": (layout,)})
-            if not layout_conflict(layout, site) and engine_runs_it(alone, site) is None:
+            runs = engine_runs_it(alone, site) is None and pools_exchange_kv(alone, site) is None
+            if runs and not layout_conflict(layout, site):
                 yield layout
 
 

@@ -203,7 +203,8 @@ class SearchSpace:
             remaining = [tiers for tiers in remaining if getattr(tiers, name) == size]
         retention = _ordered(draw, "retention", _distinct(t.retention for t in remaining))
         remaining = [tiers for tiers in remaining if tiers.retention == retention]
-        return _ordered(draw, "idle_limit_s", remaining)
+        limit_s = _ordered(draw, "idle_limit_s", [tiers.idle_limit_s for tiers in remaining])
+        return next(tiers for tiers in remaining if tiers.idle_limit_s == limit_s)
 
     def _tiers(self, branch: Branch) -> list[KvTiers]:
         """The tiers and retentions that a topology can use, in the order of the options."""
