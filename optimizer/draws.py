@@ -142,6 +142,10 @@ def _answer(plan: DeploymentPlan, name: str) -> object:
         "kv": plan.precision.kv,
         "chips": "+".join(pool.chip for pool in plan.pools),
         "host_gb_per_chip": plan.kv.host_gb_per_chip,
+        "shared_gb": plan.kv.shared_gb,
+        "retention": plan.kv.retention,
+        "idle_limit_s": plan.kv.idle_limit_s,
+        "midfill_threshold_tokens": plan.midfill_tokens,
         "router": plan.router,
         "load": plan.load,
     }
