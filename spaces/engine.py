@@ -18,8 +18,8 @@ class EngineSpec(Document):
     `expert_parallel_sizes` is the rule for the ranks over which experts are spread: `one-or-all`
     of the tp x dp ranks of a stage, or any of their `divisors`. `attention_dp_sizes` is the rule
     for attention data parallelism: `any`, or `one-or-all` ranks. Without
-    `stages_exchange_kv`, pools that hand KV to one another have a single pipeline stage and TP sizes
-    of which one divides the other.
+    `stages_exchange_kv`, pools that hand KV to one another have a single pipeline stage and TP
+    sizes of which one divides the other.
     """
 
     name: str

@@ -46,8 +46,7 @@ def call(*arguments: object) -> Any:
 
 @pytest.fixture
 def formula(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Assessment]], None]:
-    """Replaces the simulator, at first by the toy's formula; pictures and pages are left out."""
-    monkeypatch.setattr("optimizer.session.write_review", lambda *_: None)
+    """Replaces the simulator, at first by the toy's formula."""
 
     def use(assess: Callable[..., Assessment]) -> None:
         monkeypatch.setattr("optimizer.evaluate.assess", assess)

@@ -24,18 +24,6 @@ from tests.optimizer.toy import TRIALS, Silent, evaluator, job_data, job_of, run
 FEW = {"trials": 10, "batch_size": 4}
 
 
-@pytest.fixture(autouse=True)
-def no_review(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures and pages take a second, and few tests look at them."""
-    if "review" not in request.fixturenames:
-        monkeypatch.setattr("optimizer.session.write_review", lambda *_: None)
-
-
-@pytest.fixture
-def review() -> None:
-    """Asks for the pictures and pages too."""
-
-
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))

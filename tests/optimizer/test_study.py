@@ -140,7 +140,7 @@ def test_a_repeated_point_is_told_the_first_values_and_counts_once(tmp_path: Pat
 
 
 def test_a_repeated_point_is_not_evaluated_again(tmp_path: Path) -> None:
-    outcome = run(job_of(space=small_space(), search={"trials": 30}), tmp_path)
+    outcome = run(job_of(space=small_space(), search={"trials": 24}), tmp_path)
     trials = outcome.results.trials
     assert any(trial.record.same_as is not None for trial in trials)
     for trial in trials:
