@@ -229,19 +229,16 @@ def _first_input(spec: SessionSpec, start: Start, u: Seconds) -> Seconds:
     return np.minimum(tokens, limit * least)
 
 
-def _pace(spec: SessionSpec, seed: int, drawn: _Sessions) -> Seconds:
-    """How slow the tools of a session are, for each turn [total]; standard normal among turns.
+def _length(spec: SessionSpec, drawn: _Sessions) -> Seconds:
+    """How long the session of each turn [total] is: mean 0 and deviation 1 among turns.
 
-    It is partly a session's own and goes partly with its number of turns. Long sessions have more
-    turns, so the mean is taken among the turns of a large sample of sessions.
+    Long sessions have more turns, so both are taken from a large sample of sessions.
     """
-    own = normal_at(shares_along(_stream(seed, "pace"), drawn.z_turns))
     sample = _sessions(spec, SAMPLE_SEED, SAMPLE)
     weights = sample.turns / sample.turns.sum()
     mean = float((weights * sample.z_turns).sum())
     deviation = math.sqrt(float((weights * (sample.z_turns - mean) ** 2).sum())) or 1.0
-    long = (drawn.z_turns - mean) / deviation
-    return np.repeat(_mixed(long, own, spec.tool_pause_by_turns), drawn.turns)
+    return np.repeat((drawn.z_turns - mean) / deviation, drawn.turns)
 
 
 def _mean_turns(spec: SessionSpec) -> float:
@@ -257,10 +254,13 @@ def _turns(spec: SessionSpec, seed: int, drawn: _Sessions) -> _Turns:
 
     z_output = normal_at(shares("output"))
     before = np.roll(z_output, 1)
+    length = _length(spec, drawn)
     z_growth = _mixed(before, normal_at(shares("growth")), spec.growth_by_output)
+    z_growth = _mixed(length, z_growth, spec.growth_by_turns)
     z_growth += _opening(spec, drawn)
     z_pause = normal_at(shares("pause"))
-    pace = _pace(spec, seed, drawn)
+    own_pace = normal_at(shares_along(_stream(seed, "pace"), drawn.z_turns))
+    pace = _mixed(length, np.repeat(own_pace, drawn.turns), spec.tool_pause_by_turns)
     user_pace = normal_at(shares_along(_stream(seed, "user_pace"), drawn.z_turns))
     by_tool = _mixed(pace, z_pause, math.sqrt(spec.tool_pause_between_sessions))
     by_user = _mixed(
@@ -420,7 +420,9 @@ class _Path:
     def _compacted(self, turn: int) -> tuple[int, int] | None:
         """Input and kept tokens after a compaction; None where the session ends instead."""
         compaction = self.spec.compaction
-        if compaction is None or self.turns.event[turn] < compaction.ends:
+        turns = int(self.drawn.turns[self.session])
+        left = self.first + turns - turn
+        if compaction is None or left <= compaction.ends_within * turns:
             return None
         u = self.turns.event_size[turn : turn + 1]
         self._next_context(turn)
@@ -439,9 +441,11 @@ class _Path:
     def _invalidated(self, turn: int, before: int) -> tuple[int, float]:
         rule = self.spec.invalidation
         assert rule is not None, "a turn is invalid by a rule"
-        kept = rule.kept.at(self.turns.event_size[turn : turn + 1])[0]
+        kept = rule.kept_tokens.at(self.turns.event_size[turn : turn + 1])[0]
         pause_s = rule.pause_s.at(self.turns.pause[turn : turn + 1])
-        return int(kept * before), float(_pauses(self.spec, pause_s)[0])
+        return int(min(kept * self.spec.token_scale, before / 2)), float(
+            _pauses(self.spec, pause_s)[0]
+        )
 
     def _agent(self, parent: int, stream: np.random.Generator) -> int:
         """The turns of one subagent; the last of them."""

@@ -329,7 +329,7 @@ def test_parquet_of_another_program_asks_for_a_mapping(tmp_path: Path) -> None:
 def test_many_rows_are_read_in_bounded_memory(tmp_path: Path) -> None:
     import tracemalloc
 
-    rows = 60_000
+    rows = 15_000
     path = tmp_path / "t"
     with path.open("w") as file:
         file.write(BURST + "\n")

@@ -85,6 +85,32 @@ def test_first_inputs_and_outputs_have_the_published_quantiles(
     assert np.percentile(workload.output_tokens, (50, 90)) == pytest.approx(outputs, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs"),
+    [
+        ("fixed-1k1k", 1024, 1024),
+        ("fixed-8k1k", 8192, 1024),
+        ("fixed-1k8k", 1024, 8192),
+    ],
+)
+def test_fixed_lengths_lie_between_four_fifths_of_the_nominal_and_it(
+    name: str, inputs: int, outputs: int
+) -> None:
+    workload = workload_of(name, seed=3)
+    for tokens, nominal in ((workload.input_tokens, inputs), (workload.output_tokens, outputs)):
+        assert int(0.8 * nominal) <= tokens.min() < 0.81 * nominal
+        assert 0.99 * nominal < tokens.max() <= nominal
+        assert tokens.mean() == pytest.approx(0.9 * nominal, rel=0.01)
+
+
+def test_long_contexts_are_long_bounded_and_marked_as_an_assumption() -> None:
+    workload = workload_of("long-context", seed=3)
+    assert preset("long-context").status == "estimate"
+    assert workload.input_tokens.min() >= 20_000 and workload.input_tokens.max() <= 400_000
+    assert workload.input_tokens.mean() == pytest.approx(100_000, rel=0.15)
+    assert workload.output_tokens.mean() == pytest.approx(500, rel=0.15)
+
+
 def test_reasoning_has_about_the_published_means() -> None:
     workload = workload_of("reasoning", 4000, seed=1)
     assert workload.input_tokens.mean() == pytest.approx(1268, rel=0.15)
