@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from objectives.workload.distributions import Arrivals
+from objectives.workload.arrivals import Arrivals
 from objectives.workload.load import OfferedLoad
 from objectives.workload.selection import selected
 from objectives.workload.workload import NO_PARENT, Numbers, Seconds, Tokens, Workload

@@ -18,7 +18,6 @@ from spaces.errors import InputError
 PERCENTS = (0, 1, 2, *range(5, 91, 5), 92.5, 95, 97, 98, 99, 99.5, 99.9, 100)
 GEOMETRIC_FROM = 0.9
 STRATA = 125
-GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 _NORMAL = NormalDist()
 
 
@@ -199,17 +198,20 @@ def even_shares(stream: np.random.Generator, n: int) -> Seconds:
     return drawn
 
 
-def shares_along(stream: np.random.Generator, along: Seconds) -> Seconds:
-    """A share in (0, 1) for each item [n], spread evenly over items with similar values `along`.
+def spread_shares(stream: np.random.Generator, n: int, quantities: int) -> Seconds:
+    """Shares in (0, 1) of several quantities [quantities, n], even in all of them together.
 
-    Within each 125 items the one with the k-th value has the share k times the golden ratio, from
-    a random start and modulo 1, so that any run of neighbours covers (0, 1). The two quantities
-    are then independent, with less noise than independent draws have.
+    They are the sequence of Roberts (2018), whose steps are powers of the root of
+    x^(quantities + 1) = x + 1, from a random start: the first `n` points fill the cube evenly for
+    any `n`, so that parts of a sample that are chosen by one quantity have even shares of the
+    others.
     """
-    shares = np.empty(len(along))
-    for begin in range(0, len(along), STRATA):
-        order = begin + np.argsort(along[begin : begin + STRATA], kind="stable")
-        shares[order] = (stream.random() + np.arange(len(order)) * GOLDEN_RATIO) % 1.0
+    root = 2.0
+    for _ in range(64):
+        root = (1.0 + root) ** (1.0 / (quantities + 1))
+    steps = root ** -np.arange(1, quantities + 1)
+    begins = stream.random(quantities)
+    shares = (begins[:, None] + steps[:, None] * np.arange(n)) % 1.0
     clipped: Seconds = np.clip(shares, 1e-12, 1 - 1e-12)
     return clipped
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -18,7 +19,7 @@ def selected(workload: Workload, rows: Tokens) -> Workload:
     nearest ancestor that is kept, and the pauses before the ones left out are added to its own;
     without such an ancestor it starts a session at its recorded time.
     """
-    offsets, places = _gathered_blocks(workload.block_offsets, rows)
+    offsets, ids = _gathered_blocks(workload, rows)
     parent, gap_s = _adopted(workload, rows)
     return replace(
         workload,
@@ -26,7 +27,7 @@ def selected(workload: Workload, rows: Tokens) -> Workload:
         input_tokens=workload.input_tokens[rows],
         output_tokens=workload.output_tokens[rows],
         block_offsets=offsets,
-        block_ids=dense(workload.block_ids[places]),
+        block_ids=dense(ids),
         session=trees(parent),
         parent=parent,
         gap_s=gap_s,
@@ -36,15 +37,19 @@ def selected(workload: Workload, rows: Tokens) -> Workload:
 
 
 def dense(ids: Numbers) -> Numbers:
-    """Numbers from 0 in order of appearance, equal where `ids` are equal.
+    """Numbers from 0 in order of appearance, equal where `ids`, which are not negative, are equal.
 
     >>> dense(np.array([7, 3, 7], np.int32)).tolist()
     [0, 1, 0]
     """
-    _, appeared, number = np.unique(ids, return_index=True, return_inverse=True)
-    rank = np.empty(len(appeared), dtype=np.int32)
-    rank[np.argsort(appeared)] = np.arange(len(appeared), dtype=np.int32)
-    return rank[number]
+    if not len(ids):
+        return np.zeros(0, dtype=np.int32)
+    first = np.full(int(ids.max()) + 1, len(ids), dtype=np.int64)
+    np.minimum.at(first, ids, np.arange(len(ids)))
+    order = np.argsort(first, kind="stable")
+    rank = np.empty(len(first), dtype=np.int32)
+    rank[order] = np.arange(len(first), dtype=np.int32)
+    return rank[ids]
 
 
 def trees(parent: Numbers) -> Numbers:
@@ -78,9 +83,11 @@ def _adopted(workload: Workload, rows: Tokens) -> tuple[Numbers, Seconds]:
     return place[parent], gap_s
 
 
-def _gathered_blocks(offsets: Tokens, rows: Tokens) -> tuple[Tokens, Tokens]:
-    """New offsets [k + 1], and where each kept block stood in the old array."""
-    counts = np.diff(offsets)[rows]
-    kept = np.concatenate(([0], np.cumsum(counts)))
-    shift = np.repeat(offsets[rows] - kept[:-1], counts)
-    return kept, np.arange(kept[-1]) + shift
+def _gathered_blocks(workload: Workload, rows: Tokens) -> tuple[Tokens, Numbers]:
+    """Offsets [k + 1] and ids of the blocks of the rows, copied row by row to save memory."""
+    counts = np.diff(workload.block_offsets)[rows]
+    offsets = np.concatenate(([0], np.cumsum(counts)))
+    ids = np.empty(int(offsets[-1]), dtype=np.int32)
+    for row, (start, end) in zip(rows.tolist(), pairwise(offsets.tolist()), strict=True):
+        ids[start:end] = workload.blocks(row)
+    return offsets, ids

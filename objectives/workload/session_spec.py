@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from objectives.workload.distributions import Arrivals, Parameterless
+from objectives.workload.arrivals import Arrivals, Parameterless
 from objectives.workload.quantity import Quantity
 from spaces.documents import Document
 from spaces.errors import InputError
@@ -94,18 +94,14 @@ class SessionSpec(Document):
 
     A turn adds to the context of the turn before either `growth_tokens`, of which its answer is
     part, or that answer and `external_tokens`. `growth_by_output` is the rank correlation of
-    what is added and that answer, `growth_by_turns` that of what is added and the number of turns
-    of the session.
-
-    Sessions differ: `tool_pause_between_sessions` is the part of the variance of pauses (as
-    normal variables of the same ranks) that lies between them, and `tool_pause_by_turns` how that
-    part goes with their number of turns; `tool_turns_by_turns` says how much longer runs of tools
-    are in sessions of many turns.
+    what is added and that answer; `growth_between_sessions` is the part of the variance of growth
+    (as a normal variable of the same ranks) that lies between sessions.
 
     The first turns after the first input may add more: `opening_shifts` raise the normal value of
     their growth, one after the other.
 
-    After each user turn come `tool_turns` turns of tools; without it all later turns are a
+    After each user turn come `tool_turns` turns of tools, more of them in sessions of many turns
+    as `tool_turns_by_turns` says; without it all later turns are a
     user's. `pause_s` of each kind is the time from the end of the turn before. `answer_s` is how
     long answers took where the figures were recorded; arrivals recorded in the workload assume it.
     With `fresh_context` a turn keeps nothing but the shared prefix, and its input is as long as a
@@ -126,7 +122,7 @@ class SessionSpec(Document):
     growth_tokens: Quantity | None = None
     external_tokens: Quantity | None = None
     growth_by_output: Correlation = 0.0
-    growth_by_turns: Correlation = 0.0
+    growth_between_sessions: Share = 0.0
     large_growth: LargeGrowth | None = None
     output_tokens: Quantity
     opening_shifts: tuple[Annotated[float, Field(ge=-4, le=4)], ...] = ()
@@ -134,9 +130,6 @@ class SessionSpec(Document):
     tool_turns_by_turns: Correlation = 0.0
     tool_pause_s: Quantity | None = None
     user_pause_s: Quantity
-    tool_pause_between_sessions: Share = 0.0
-    tool_pause_by_turns: Correlation = 0.0
-    user_pause_between_sessions: Share = 0.0
     answer_s: Quantity
     answer_by_output: Correlation = 0.0
     compaction: Compaction | None = None

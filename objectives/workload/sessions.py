@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from objectives.workload.chains import chained
-from objectives.workload.quantity import (
-    STRATA,
-    Quantity,
-    even_shares,
-    normal_at,
-    share_of,
-    shares_along,
+from objectives.workload.session_draws import (
+    DrawnSessions,
+    DrawnTurns,
+    cut_pauses,
+    drawn_sessions,
+    drawn_turns,
+    first_inputs,
+    mean_turns,
+    stream_of,
+    whole_tokens,
 )
+from objectives.workload.session_rows import Rows
 from objectives.workload.session_spec import SessionSpec, Start
 from objectives.workload.workload import (
     APPEND,
@@ -26,29 +29,8 @@ from objectives.workload.workload import (
     SUBAGENT,
     USER,
     RequestClass,
-    Seconds,
-    Tokens,
     Workload,
 )
-
-# The stream of a quantity is told by its index, so new quantities go to the end.
-STREAMS = (
-    "start",
-    "turns",
-    "growth",
-    "output",
-    "tool_run",
-    "pause",
-    "answer",
-    "event",
-    "event_size",
-    "arrival",
-    "subagents",
-    "pace",
-    "user_pace",
-)
-# Sessions that stand for all those of a specification.
-SAMPLE, SAMPLE_SEED = 2_000, 0
 
 
 def generate_sessions(
@@ -61,11 +43,11 @@ def generate_sessions(
     """Whole sessions until `spec.requests` are there, the last one cut; or so many `sessions`.
 
     Each quantity has a random stream of its own, split from `seed`, and more requests begin with
-    the same sessions. Sessions begin at Poisson times from 0, as many in a second as make one
+    the same sessions. Sessions begin at times of `spec.arrivals`, as many in a second as make one
     request a second in the mean.
     """
     wanted = math.inf if sessions is not None else spec.requests
-    count = sessions or max(1, math.ceil(spec.requests / _mean_turns(spec)))
+    count = sessions or max(1, math.ceil(spec.requests / mean_turns(spec)))
     while True:
         rows = _rows(spec, seed, count, wanted)
         if sessions is not None or len(rows.input_tokens) >= spec.requests:
@@ -73,112 +55,11 @@ def generate_sessions(
         count *= 2
 
 
-@dataclass(slots=True)
-class _Rows:
-    """Requests session by session; `source` is the row whose beginning is kept."""
-
-    session: list[int] = field(default_factory=list)
-    parent: list[int] = field(default_factory=list)
-    source: list[int] = field(default_factory=list)
-    kept_tokens: list[int] = field(default_factory=list)
-    input_tokens: list[int] = field(default_factory=list)
-    output_tokens: list[int] = field(default_factory=list)
-    kind: list[int] = field(default_factory=list)
-    gap_s: list[float] = field(default_factory=list)
-    arrival_s: list[float] = field(default_factory=list)
-    end_s: list[float] = field(default_factory=list)
-
-    def add(
-        self,
-        parent: int,
-        source: int,
-        kept: int,
-        tokens: tuple[int, int],
-        kind: int,
-        gap_s: float,
-        answer_s: float,
-        start_s: float,
-    ) -> int:
-        """Take a request of the newest session; where it stands."""
-        self.session.append(self.session[parent] if parent >= 0 else self._next_session())
-        self.parent.append(parent)
-        self.source.append(source)
-        self.kept_tokens.append(kept)
-        self.input_tokens.append(tokens[0])
-        self.output_tokens.append(tokens[1])
-        self.kind.append(kind)
-        self.gap_s.append(gap_s)
-        self.arrival_s.append(start_s if parent < 0 else self.end_s[parent] + gap_s)
-        self.end_s.append(self.arrival_s[-1] + answer_s)
-        return len(self.parent) - 1
-
-    def _next_session(self) -> int:
-        return self.session[-1] + 1 if self.session else 0
-
-    def workload(self, spec: SessionSpec, name: str, request_class: RequestClass) -> Workload:
-        """The rows in order of arrival."""
-        arrival_s = np.array(self.arrival_s)
-        order = np.argsort(arrival_s, kind="stable")
-        place = np.empty(len(order) + 1, dtype=np.int32)
-        place[order] = np.arange(len(order), dtype=np.int32)
-        place[NO_PARENT] = NO_PARENT
-        input_tokens = np.array(self.input_tokens)[order]
-        offsets, ids = chained(
-            place[np.array(self.source)[order]],
-            np.array(self.kept_tokens)[order],
-            input_tokens,
-            spec.block_tokens,
-        )
-        return Workload(
-            name=name,
-            arrival_s=arrival_s[order],
-            input_tokens=input_tokens,
-            output_tokens=np.array(self.output_tokens)[order],
-            block_tokens=spec.block_tokens,
-            block_offsets=offsets,
-            block_ids=ids,
-            session=np.array(self.session, dtype=np.int32)[order],
-            parent=place[np.array(self.parent)[order]],
-            gap_s=np.array(self.gap_s)[order],
-            kind=np.array(self.kind, dtype=np.int8)[order],
-            class_id=np.zeros(len(order), dtype=np.int32),
-            classes=(request_class,),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Sessions:
-    """What is drawn for each session [m]; `z_turns` is the rank of its turns as a normal value."""
-
-    start: Tokens
-    first_input: Seconds
-    turns: Tokens
-    z_turns: Seconds
-    begin_s: Seconds
-
-
-@dataclass(frozen=True, slots=True)
-class _Turns:
-    """What is drawn for each turn [total]; `event` and `event_size` are shares."""
-
-    growth: Seconds
-    late_growth: Seconds
-    output: Tokens
-    tool_run: Tokens
-    tool_pause_s: Seconds
-    user_pause_s: Seconds
-    answer_s: Seconds
-    pause: Seconds
-    event: Seconds
-    event_size: Seconds
-
-
-def _rows(spec: SessionSpec, seed: int, count: int, wanted: float) -> _Rows:
-    # Whole strata are drawn, so that more sessions begin with the same ones.
-    drawn = _sessions(spec, seed, -(-count // STRATA) * STRATA)
-    turns = _turns(spec, seed, drawn)
-    agents = _stream(seed, "subagents")
-    rows = _Rows()
+def _rows(spec: SessionSpec, seed: int, count: int, wanted: float) -> Rows:
+    drawn = drawn_sessions(spec, seed, count)
+    turns = drawn_turns(spec, seed, drawn)
+    agents = stream_of(seed, "subagents")
+    rows = Rows()
     first = 0
     for session in range(count):
         _Path(spec, drawn, turns, rows, session, first).walk(agents)
@@ -188,134 +69,13 @@ def _rows(spec: SessionSpec, seed: int, count: int, wanted: float) -> _Rows:
     return rows if wanted == math.inf else _cut(rows, int(wanted))
 
 
-def _cut(rows: _Rows, most: int) -> _Rows:
-    columns = {name: getattr(rows, name)[:most] for name in _Rows.__dataclass_fields__}
-    return _Rows(**columns)
-
-
-def _sessions(spec: SessionSpec, seed: int, count: int) -> _Sessions:
-    """One draw chooses the start and, within its share, the first input."""
-    weights = np.array([start.share for start in spec.starts])
-    steps = np.cumsum(weights) / weights.sum()
-    u = even_shares(_stream(seed, "start"), count)
-    chosen = np.minimum(np.searchsorted(steps, u, side="right"), len(steps) - 1)
-    within = (u - (steps - weights / weights.sum())[chosen]) / (weights / weights.sum())[chosen]
-    within = np.clip(within, 1e-12, 1 - 1e-12)
-    own = normal_at(shares_along(_stream(seed, "turns"), u))
-    by_input = np.array([start.turns_by_input for start in spec.starts])[chosen]
-    z_turns = by_input * normal_at(within) + np.sqrt(1 - by_input**2) * own
-    first_input, turns = np.empty(count), np.empty(count)
-    for place, start in enumerate(spec.starts):
-        mine = chosen == place
-        first_input[mine] = _first_input(spec, start, within[mine])
-        turns[mine] = start.turns.at(share_of(z_turns[mine]))
-    gaps = spec.arrivals.gaps(_stream(seed, "arrival"), count) * _mean_turns(spec)
-    return _Sessions(
-        start=chosen,
-        first_input=np.maximum(np.rint(first_input), 1),
-        turns=np.maximum(np.rint(turns), 1).astype(np.int64),
-        z_turns=z_turns,
-        begin_s=np.cumsum(gaps) - gaps[0],
-    )
-
-
-def _first_input(spec: SessionSpec, start: Start, u: Seconds) -> Seconds:
-    """Lengths of whole new contexts at the shares `u`, within the limit."""
-    tokens = start.first_input_tokens.at(u) * spec.token_scale
-    limit = spec.context_limit_tokens
-    if limit is None:
-        return tokens
-    least = spec.compaction.at.at(np.zeros(1))[0] if spec.compaction else 1.0
-    return np.minimum(tokens, limit * least)
-
-
-def _length(spec: SessionSpec, drawn: _Sessions) -> Seconds:
-    """How long the session of each turn [total] is: mean 0 and deviation 1 among turns.
-
-    Long sessions have more turns, so both are taken from a large sample of sessions.
-    """
-    sample = _sessions(spec, SAMPLE_SEED, SAMPLE)
-    weights = sample.turns / sample.turns.sum()
-    mean = float((weights * sample.z_turns).sum())
-    deviation = math.sqrt(float((weights * (sample.z_turns - mean) ** 2).sum())) or 1.0
-    return np.repeat((drawn.z_turns - mean) / deviation, drawn.turns)
-
-
-def _mean_turns(spec: SessionSpec) -> float:
-    total = sum(start.share for start in spec.starts)
-    return sum(start.share * start.turns.mean() for start in spec.starts) / total
-
-
-def _turns(spec: SessionSpec, seed: int, drawn: _Sessions) -> _Turns:
-    n = int(drawn.turns.sum())
-
-    def shares(quantity: str) -> Seconds:
-        return even_shares(_stream(seed, quantity), n)
-
-    z_output = normal_at(shares("output"))
-    before = np.roll(z_output, 1)
-    length = _length(spec, drawn)
-    z_growth = _mixed(before, normal_at(shares("growth")), spec.growth_by_output)
-    z_growth = _mixed(length, z_growth, spec.growth_by_turns)
-    z_growth += _opening(spec, drawn)
-    z_pause = normal_at(shares("pause"))
-    own_pace = normal_at(shares_along(_stream(seed, "pace"), drawn.z_turns))
-    pace = _mixed(length, np.repeat(own_pace, drawn.turns), spec.tool_pause_by_turns)
-    user_pace = normal_at(shares_along(_stream(seed, "user_pace"), drawn.z_turns))
-    by_tool = _mixed(pace, z_pause, math.sqrt(spec.tool_pause_between_sessions))
-    by_user = _mixed(
-        np.repeat(user_pace, drawn.turns), z_pause, math.sqrt(spec.user_pause_between_sessions)
-    )
-    z_answer = _mixed(z_output, normal_at(shares("answer")), spec.answer_by_output)
-    run = spec.tool_turns or Quantity(constant=0)
-    long = np.repeat(drawn.z_turns, drawn.turns)
-    z_run = _mixed(long, normal_at(shares("tool_run")), spec.tool_turns_by_turns)
-    tool_pause = spec.tool_pause_s or spec.user_pause_s
-    return _Turns(
-        growth=_growth(spec, z_growth),
-        late_growth=_growth(spec, z_growth, late=True),
-        output=_tokens(spec.output_tokens.at(share_of(z_output)) * spec.token_scale),
-        tool_run=np.rint(run.at(share_of(z_run))).astype(np.int64),
-        tool_pause_s=_pauses(spec, tool_pause.at(share_of(by_tool))),
-        user_pause_s=_pauses(spec, spec.user_pause_s.at(share_of(by_user))),
-        answer_s=spec.answer_s.at(share_of(z_answer)),
-        pause=share_of(by_tool),
-        event=shares("event"),
-        event_size=shares("event_size"),
-    )
-
-
-def _growth(spec: SessionSpec, z: Seconds, late: bool = False) -> Seconds:
-    """What turns [total] add, early or late in a session."""
-    added = spec.growth_tokens or spec.external_tokens or Quantity(constant=0)
-    large = spec.large_growth
-    if large is not None:
-        over = np.maximum(z - large.above, 0.0)
-        z = np.minimum(z, large.above) + over * (large.late if late else large.early)
-    tokens: Seconds = added.at(share_of(z)) * spec.token_scale
-    return tokens
-
-
-def _opening(spec: SessionSpec, drawn: _Sessions) -> Seconds:
-    """How much more the turns [total] that open a session add, less the mean of all turns."""
-    shifts = np.zeros(int(drawn.turns.max()) + 1)
-    told = spec.opening_shifts[: len(shifts) - 1]
-    shifts[1 : 1 + len(told)] = told
-    begins = np.repeat(np.cumsum(drawn.turns) - drawn.turns, drawn.turns)
-    return shifts[np.arange(len(begins)) - begins] - sum(told) / _mean_turns(spec)
-
-
-def _mixed(common: Seconds, own: Seconds, correlation: float) -> Seconds:
-    return correlation * common + math.sqrt(1 - correlation**2) * own
-
-
-def _tokens(values: Seconds) -> Tokens:
-    return np.maximum(np.rint(values), 1).astype(np.int64)
-
-
-def _pauses(spec: SessionSpec, pauses: Seconds) -> Seconds:
-    scaled = pauses * spec.pause_scale
-    return scaled if spec.pause_cap_s is None else np.minimum(scaled, spec.pause_cap_s)
+def _cut(rows: Rows, most: int) -> Rows:
+    columns = {
+        name: getattr(rows, name)[:most]
+        for name in Rows.__dataclass_fields__
+        if name != "user_pauses"
+    }
+    return Rows(**columns)
 
 
 @dataclass(slots=True)
@@ -323,9 +83,9 @@ class _Path:
     """One session on its way: where its context stands and what comes next."""
 
     spec: SessionSpec
-    drawn: _Sessions
-    turns: _Turns
-    rows: _Rows
+    drawn: DrawnSessions
+    turns: DrawnTurns
+    rows: Rows
     session: int
     first: int
     tools_left: int = 0
@@ -378,13 +138,13 @@ class _Path:
         before, answer = rows.input_tokens[last], rows.output_tokens[last]
         tokens = self._grown(turn, before, answer)
         kept = int(spec.shared_prefix_tokens * spec.token_scale) if spec.fresh_context else before
-        pause_s = float((self.turns.tool_pause_s if tool else self.turns.user_pause_s)[turn])
+        pause_s = float(self.turns.tool_pause_s[turn]) if tool else self._user_pause_s()
         if self._passes(tokens, int(self.turns.output[turn])):
             compacted = self._compacted(turn)
             if compacted is None:
                 return None
             tokens, kept = compacted
-            kind, pause_s = COMPACTION, float(self.turns.user_pause_s[turn])
+            kind, pause_s = COMPACTION, pause_s if not tool else self._user_pause_s()
         elif self._invalid(turn, before):
             kind = INVALIDATION
             kept, pause_s = self._invalidated(turn, before)
@@ -408,10 +168,15 @@ class _Path:
         spec = self.spec
         if spec.fresh_context:
             u = self.turns.event_size[turn : turn + 1]
-            return max(1, round(float(_first_input(spec, self._start(), u)[0])))
+            return max(1, round(float(first_inputs(spec, self._start(), u)[0])))
         late = spec.large_growth is not None and before > spec.large_growth.early_tokens
         growth = float((self.turns.late_growth if late else self.turns.growth)[turn])
         return before + max(1, round(growth + (answer if spec.external_tokens else 0)))
+
+    def _user_pause_s(self) -> float:
+        """The next of the pauses of users, which are even among themselves."""
+        self.rows.user_pauses += 1
+        return float(self.turns.user_pause_s[self.rows.user_pauses - 1])
 
     def _passes(self, tokens: int, output: int) -> bool:
         limit = self._limit()
@@ -444,7 +209,7 @@ class _Path:
         kept = rule.kept_tokens.at(self.turns.event_size[turn : turn + 1])[0]
         pause_s = rule.pause_s.at(self.turns.pause[turn : turn + 1])
         return int(min(kept * self.spec.token_scale, before / 2)), float(
-            _pauses(self.spec, pause_s)[0]
+            cut_pauses(self.spec, pause_s)[0]
         )
 
     def _agent(self, parent: int, stream: np.random.Generator) -> int:
@@ -458,7 +223,7 @@ class _Path:
             size = rule.first_input_tokens if turn == 0 else rule.growth_tokens
             u = stream.random(4)
             context += max(1, round(float(size.at(u[:1])[0]) * spec.token_scale))
-            output = _tokens(spec.output_tokens.at(u[1:2]) * spec.token_scale)[0]
+            output = whole_tokens(spec.output_tokens.at(u[1:2]) * spec.token_scale)[0]
             kept = 0 if turn == 0 else self.rows.input_tokens[source]
             last = source = self.rows.add(
                 parent=last,
@@ -466,7 +231,7 @@ class _Path:
                 kept=kept,
                 tokens=(context, int(output)),
                 kind=SUBAGENT if turn == 0 else APPEND,
-                gap_s=0.0 if turn == 0 else float(_pauses(spec, rule.pause_s.at(u[2:3]))[0]),
+                gap_s=0.0 if turn == 0 else float(cut_pauses(spec, rule.pause_s.at(u[2:3]))[0]),
                 answer_s=float(spec.answer_s.at(u[3:4])[0]),
                 start_s=0.0,
             )
@@ -483,8 +248,3 @@ def _agent_turns(spec: SessionSpec, stream: np.random.Generator, turns: int) -> 
         return []
     groups = max(1, round(float(rule.groups.at(np.array([size]))[0])))
     return sorted(int(turn) for turn in stream.integers(1, turns, groups))
-
-
-def _stream(seed: int, quantity: str) -> np.random.Generator:
-    key = (STREAMS.index(quantity),)
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

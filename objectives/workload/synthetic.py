@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PositiveInt, model_validator
 
-from objectives.workload.distributions import MOST_TOKENS, Arrivals, Distribution, Parameterless
+from objectives.workload.arrivals import Arrivals, Parameterless
+from objectives.workload.distributions import MOST_TOKENS, Distribution
 from objectives.workload.workload import Tokens, Workload
 from spaces.documents import Document
 from spaces.errors import InputError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from objectives.workload.distributions import Arrivals
+from objectives.workload.arrivals import Arrivals
 from objectives.workload.offering import LoadRules, agentx, offer
 from objectives.workload.presets import workload_of
 from objectives.workload.workload import broken_law
