@@ -23,8 +23,9 @@ from pydantic import (
 
 from objectives.goals import Constraint, Objective, parse_constraint, parse_objective
 from objectives.measures import Slo
-from objectives.workload import SyntheticSpec
-from objectives.workload.presets import preset
+from objectives.workload import ColumnMapping, SyntheticSpec
+from objectives.workload.load import Overflow
+from objectives.workload.presets import check_parameters, preset
 from optimizer.job_checks import check_together
 from spaces import catalog
 from spaces.documents import Document, dump_yaml, read_yaml, validated
@@ -109,17 +110,29 @@ class PrecisionChoice(Document):
 
 
 class WorkloadChoice(Document):
-    """Where the requests come from: a trace file, a preset or stated distributions."""
+    """Where the requests come from: a trace file, a preset or stated distributions.
+
+    A preset is a name or a YAML file; `parameters` replace figures of it. `columns` maps the
+    columns of a trace that is no known format. `token_scale` multiplies all lengths, for a
+    tokenizer that is not the one they were counted with. Requests longer than the context are
+    dropped or, with `overflow: truncate`, lose the beginning of their input; `error` refuses.
+    """
 
     trace: str | None = None
     preset: str | None = None
     synthetic: SyntheticSpec | None = None
     requests: PositiveInt | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    columns: ColumnMapping | None = None
+    token_scale: Annotated[float, Field(gt=0, lt=100)] = 1.0
+    overflow: Overflow = "drop"
 
     @field_validator("preset")
     @classmethod
     def _known_preset(cls, name: str | None) -> str | None:
-        return name if name is None else preset(name).name
+        if name is None or name.endswith((".yaml", ".yml")):
+            return name
+        return preset(name).name
 
     @model_validator(mode="after")
     def _one_source(self) -> WorkloadChoice:
@@ -137,6 +150,9 @@ class WorkloadChoice(Document):
                 value=self.requests,
                 remedy="move the key there",
             )
+        for key, needs in (("parameters", "preset"), ("columns", "trace")):
+            if getattr(self, key) and getattr(self, needs) is None:
+                raise InputError(f"{key} belong to a {needs}", key=key, value=needs)
         return self
 
 
@@ -312,6 +328,11 @@ def _anchored(job: Job, folder: Path) -> Job:
     if workload.trace is not None:
         trace = (folder / workload.trace).absolute()
         workload = workload.model_copy(update={"trace": str(trace)})
+    if workload.preset is not None and workload.preset.endswith((".yaml", ".yml")):
+        own = (folder / workload.preset).absolute()
+        workload = workload.model_copy(update={"preset": str(own)})
+    if workload.preset is not None:
+        check_parameters(workload.preset, workload.parameters)
     return job.model_copy(update={"workload": workload, "model": _model_name(job.model, folder)})
 
 

@@ -50,7 +50,7 @@ def check_together(job: CheckedJob) -> None:
 
 def _trace_is_there(job: CheckedJob) -> None:
     trace = job.workload.trace
-    if trace is not None and not Path(trace).is_file():
+    if trace is not None and not Path(trace).exists():
         raise InputError(
             "the trace must be a file that exists",
             key="workload.trace",

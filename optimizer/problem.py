@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy as np
 from objectives.goals import Constraint, Objective
 from objectives.measures import Slo
 from objectives.workload import (
-    SyntheticSpec,
     TraceRead,
     Workload,
     fitting,
@@ -20,7 +19,8 @@ from objectives.workload import (
     offered,
     read_trace,
 )
-from objectives.workload.presets import preset
+from objectives.workload.presets import preset, workload_of
+from objectives.workload.tokens import token_scaled
 from optimizer.job import Job, LoadRange, load_job
 from spaces import catalog
 from spaces.errors import InputError
@@ -32,6 +32,7 @@ from spaces.space import SearchSpace
 
 REQUEST_RATES = 12
 DROPPED_SHARE_TOLD_LOUDLY = 0.01
+OVERFLOW_WORDS = {"drop": "dropped", "truncate": "cut at their beginning"}
 ROUNDS_FOR_STEADY_STATE = 4
 
 
@@ -130,7 +131,7 @@ def _site(job: Job) -> tuple[Site, list[str], Workload, list[str]]:
     model = catalog.model(job.model)
     everything, told = _requests(job)
     limit = min(job.max_model_len or model.max_context_tokens, model.max_context_tokens)
-    workload, dropped = fitting(everything, limit)
+    workload, dropped = fitting(everything, limit, job.workload.overflow)
     if not len(workload):
         shortest = int((everything.input_tokens + everything.output_tokens).min())
         raise InputError(
@@ -147,26 +148,29 @@ def _site(job: Job) -> tuple[Site, list[str], Workload, list[str]]:
         longest_request_tokens=int((workload.input_tokens + workload.output_tokens).max()),
         longest_input_tokens=int(workload.input_tokens.max()),
     )
-    return site, list(_dropped(dropped, len(everything), limit)), workload, told
+    return (
+        site,
+        list(_dropped(dropped, len(everything), limit, job.workload.overflow)),
+        workload,
+        told,
+    )
 
 
 def _requests(job: Job) -> tuple[Workload, list[str]]:
-    choice = job.workload
+    choice, seed = job.workload, job.search.seed
     if choice.trace is not None:
-        read = read_trace(Path(choice.trace), limit=choice.requests)
-        return read.workload, list(_trace_notes(read, choice.requests))
+        read = read_trace(Path(choice.trace), choice.requests, choice.columns, seed)
+        notes = list(_trace_notes(read, choice.requests))
+        return token_scaled(read.workload, choice.token_scale), notes
     if choice.preset is not None:
         found = preset(choice.preset)
         guess = [f"the workload {found.name} is an assumption: {found.source}"]
-        notes = guess if found.status == "estimate" else []
-        return _generated(found.synthetic, choice.requests, found.name, job.search.seed), notes
+        workload = workload_of(
+            choice.preset, choice.requests, seed, choice.parameters, choice.token_scale
+        )
+        return workload, guess if found.status == "estimate" else []
     assert choice.synthetic is not None, "a workload has one source"
-    return _generated(choice.synthetic, None, "synthetic", job.search.seed), []
-
-
-def _generated(spec: SyntheticSpec, requests: int | None, name: str, seed: int) -> Workload:
-    wanted = spec if requests is None else spec.model_copy(update={"requests": requests})
-    return replace(generate(wanted, seed), name=name)
+    return token_scaled(generate(choice.synthetic, seed), choice.token_scale), []
 
 
 def _trace_notes(read: TraceRead, wanted: int | None) -> Iterator[str]:
@@ -177,13 +181,13 @@ def _trace_notes(read: TraceRead, wanted: int | None) -> Iterator[str]:
     yield from read.warnings
 
 
-def _dropped(dropped: int, total: int, limit: int) -> Iterator[str]:
+def _dropped(dropped: int, total: int, limit: int, overflow: str) -> Iterator[str]:
     if dropped:
         share = dropped / total
         loud = "WARNING: " if share > DROPPED_SHARE_TOLD_LOUDLY else ""
         yield (
             f"{loud}{dropped} of {total} requests ({share:.1%}) longer than the context of "
-            f"{limit} tokens were dropped"
+            f"{limit} tokens were {OVERFLOW_WORDS[overflow]}"
         )
 
 

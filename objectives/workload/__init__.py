@@ -1,15 +1,20 @@
 """What has to be served: requests from traces or distributions, their load and statistics."""
 
 from objectives.workload.load import OfferedLoad, first, fitting, offered
-from objectives.workload.readers import TraceRead, read_trace
+from objectives.workload.parquet import read_parquet, write_parquet
+from objectives.workload.readers import ColumnMapping, TraceRead, read_trace
 from objectives.workload.statistics import describe, prefix_hit_tokens
 from objectives.workload.synthetic import SyntheticSpec, generate
-from objectives.workload.workload import Workload
+from objectives.workload.turns import TurnTokens, turn_tokens
+from objectives.workload.workload import RequestClass, Workload
 
 __all__ = [
+    "ColumnMapping",
     "OfferedLoad",
+    "RequestClass",
     "SyntheticSpec",
     "TraceRead",
+    "TurnTokens",
     "Workload",
     "describe",
     "first",
@@ -17,5 +22,8 @@ __all__ = [
     "generate",
     "offered",
     "prefix_hit_tokens",
+    "read_parquet",
     "read_trace",
+    "turn_tokens",
+    "write_parquet",
 ]

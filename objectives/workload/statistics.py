@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from objectives.workload.workload import Seconds, Tokens, Workload
+from objectives.workload.reuse import hit_curve, ids_tell_prefixes
+from objectives.workload.session_statistics import lengths, session_statistics, uncached_by_kind
+from objectives.workload.turns import hit_tokens, turn_tokens
+from objectives.workload.workload import Seconds, Workload
 
 CACHE_TOKENS = (100_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000)
 BIN_SECONDS = (1, 10, 60)
@@ -25,8 +28,11 @@ def describe(workload: Workload) -> dict[str, Any]:
     `distinct_arrival_times` far below `requests` shows that a trace records times on a grid, and
     that its burstiness below the grid's step is an artefact. `prefix_reuse` is `None` without
     prefix information; see `prefix_hit_tokens` for the fractions of input tokens in it.
+    `sessions` is about turns and pauses, `uncached_by_kind` about the input that a cache which
+    forgets nothing does not give: each kind of turn has its requests, tokens and share of them.
     """
     arrival_s = workload.arrival_s
+    parts = turn_tokens(workload)
     span_s = float(arrival_s[-1])
     return {
         "requests": len(workload),
@@ -35,9 +41,11 @@ def describe(workload: Workload) -> dict[str, Any]:
         "distinct_arrival_times": len(np.unique(arrival_s)),
         "interarrival_cv": _interarrival_cv(arrival_s),
         "dispersion": {str(width): _dispersion(arrival_s, width) for width in BIN_SECONDS},
-        "input_tokens": _lengths(workload.input_tokens),
-        "output_tokens": _lengths(workload.output_tokens),
+        "input_tokens": lengths(workload.input_tokens),
+        "output_tokens": lengths(workload.output_tokens),
         "prefix_reuse": _prefix_reuse(workload) if workload.block_tokens else None,
+        "sessions": session_statistics(workload, parts),
+        "uncached_by_kind": uncached_by_kind(workload, parts),
     }
 
 
@@ -78,28 +86,24 @@ def _blocks_by_request(workload: Workload) -> Iterator[list[int]]:
 
 def _prefix_reuse(workload: Workload) -> dict[str, Any]:
     input_tokens = int(workload.input_tokens.sum())
-    hit_tokens = prefix_hit_tokens(workload)
+    hits = int(hit_tokens(workload).sum())
     return {
         "block_tokens": workload.block_tokens,
-        "distinct_blocks": len(np.unique(workload.block_ids)),
-        "hit_tokens": hit_tokens,
+        "distinct_blocks": int(np.count_nonzero(np.bincount(workload.block_ids))),
+        "hit_tokens": hits,
         "input_tokens": input_tokens,
-        "hit_fraction": hit_tokens / input_tokens,
+        "hit_fraction": hits / input_tokens,
         "hit_by_cache_tokens": {
-            str(size): prefix_hit_tokens(workload, size) / input_tokens for size in CACHE_TOKENS
+            str(size): hit / input_tokens
+            for size, hit in zip(CACHE_TOKENS, _hits_by_size(workload), strict=True)
         },
     }
 
 
-def _lengths(tokens: Tokens) -> dict[str, float | int]:
-    p50, p90, p99 = np.percentile(tokens, (50, 90, 99)).tolist()
-    return {
-        "mean": float(tokens.mean()),
-        "p50": p50,
-        "p90": p90,
-        "p99": p99,
-        "max": int(tokens.max()),
-    }
+def _hits_by_size(workload: Workload) -> list[int]:
+    if ids_tell_prefixes(workload):
+        return hit_curve(workload, CACHE_TOKENS)
+    return [prefix_hit_tokens(workload, size) for size in CACHE_TOKENS]
 
 
 def _interarrival_cv(arrival_s: Seconds) -> float | None:

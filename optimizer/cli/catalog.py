@@ -116,7 +116,7 @@ def _engine_row(name: str) -> tuple[str, ...]:
 def _workload_row(name: str) -> tuple[str, ...]:
     found = _get("workloads", name)
     mark = "*" if found.status == "estimate" else ""
-    return name + mark, found.title, str(found.synthetic.requests)
+    return name + mark, found.title, str(found.requests)
 
 
 _ROWS = {

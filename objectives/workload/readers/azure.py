@@ -9,41 +9,26 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from objectives.workload.readers.row import Row, TraceFormat, remedy_for_torn, token_count
+from objectives.workload.readers.cells import Cells, split
+from objectives.workload.readers.row import (
+    NS_PER_S,
+    Row,
+    TraceFormat,
+    one_row_each,
+    remedy_for_torn,
+)
 from spaces.errors import InputError
 
 HEADER = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-NS_PER_S = 1_000_000_000
 _TIME = re.compile(
     r"((?:19|2[01])\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?"
 )
-_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = datetime(1970, 1, 1, 0, 0, 1) - datetime(1970, 1, 1)
 
 
-def _recognises(line: str) -> bool:
-    return _cells(line) == HEADER
-
-
-def _parsed(line: str) -> Row:
-    cells = _cells(line)
-    if len(cells) != len(HEADER):
-        raise InputError(
-            f"each row must have the {len(HEADER)} fields {','.join(HEADER)}",
-            value=line.strip()[:60],
-            remedy=remedy_for_torn(line),
-        )
-    return Row(
-        arrival_ns=_nanoseconds(cells[0], line),
-        input_tokens=_tokens(cells[1], HEADER[1], line),
-        output_tokens=_tokens(cells[2], HEADER[2], line),
-    )
-
-
-def _cells(line: str) -> tuple[str, ...]:
-    return tuple(cell.strip() for cell in line.split(","))
-
-
-def _nanoseconds(text: str, line: str) -> int:
+def wall_clock_ns(text: str, key: str, line: str) -> int:
+    """Nanoseconds since 1970 of a date and time of day, in UTC where no offset is given."""
     match = _TIME.fullmatch(text)
     try:
         if match is None:
@@ -52,7 +37,7 @@ def _nanoseconds(text: str, line: str) -> int:
     except ValueError:
         raise InputError(
             "a timestamp must read like 2023-11-16 18:17:03.9799600",
-            key=HEADER[0],
+            key=key,
             value=text,
             remedy=remedy_for_torn(line),
         ) from None
@@ -60,19 +45,14 @@ def _nanoseconds(text: str, line: str) -> int:
     return seconds * NS_PER_S + int((match[2] or "").ljust(9, "0"))
 
 
-def _tokens(text: str, key: str, line: str) -> int:
-    if not _WHOLE.fullmatch(text):
-        raise InputError(
-            "a length must be a whole number of tokens",
-            key=key,
-            value=text,
-            remedy=remedy_for_torn(line),
-        )
-    return token_count(int(text), key)
+def _parsed(line: str) -> Row:
+    cells = Cells(HEADER, line)
+    return Row(
+        arrival_ns=wall_clock_ns(cells.values[HEADER[0]], HEADER[0], line),
+        input_tokens=cells.tokens(HEADER[1]),
+        output_tokens=cells.tokens(HEADER[2]),
+    )
 
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SECOND = datetime(1970, 1, 1, 0, 0, 1) - datetime(1970, 1, 1)
 
 AZURE = TraceFormat(
     name="azure-csv",
@@ -80,6 +60,6 @@ AZURE = TraceFormat(
     time_key=HEADER[0],
     has_header=True,
     block_tokens=0,
-    recognises=_recognises,
-    parsed=_parsed,
+    recognises=lambda line: split(line) == HEADER,
+    opened=one_row_each(_parsed),
 )

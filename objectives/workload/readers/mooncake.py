@@ -6,22 +6,20 @@ for each 512 tokens of input, the last block partial; equal leading ids are an e
 
 from __future__ import annotations
 
-import json
-import math
-from typing import Any
-
+from objectives.workload.readers.objects import hash_ids, json_object, looks_like, required
 from objectives.workload.readers.row import (
-    LAST_NS,
+    NS_PER_MS,
     Row,
     TraceFormat,
-    remedy_for_torn,
+    nanoseconds,
+    one_row_each,
     token_count,
 )
 from spaces.errors import InputError
 
 BLOCK_TOKENS = 512
-NS_PER_MS = 1_000_000
 KEYS = frozenset({"timestamp", "input_length", "output_length", "hash_ids"})
+ROW = "a row has timestamp, input_length, output_length and, if known, hash_ids"
 
 # Near relatives that would be read wrongly without complaint: key -> what it gives away.
 RELATIVES = {
@@ -32,93 +30,30 @@ RELATIVES = {
 
 
 def _recognises(line: str) -> bool:
-    if not line.startswith("{"):
-        return False
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError):
-        return any(f'"{key}"' in line for key in KEYS)
-    return len(KEYS & fields.keys()) >= 2 and not isinstance(fields.get("hash_ids"), dict)
+    return looks_like(line, KEYS, refused=frozenset(RELATIVES)) and '"hash_ids": {' not in line
 
 
 def _parsed(line: str) -> Row:
-    fields = _fields(line)
+    fields = json_object(line)
     others = fields.keys() - KEYS
     for key in sorted(others & RELATIVES.keys()):
         raise InputError(
             f"a Mooncake row must not have this field, which marks {RELATIVES[key]}",
             key=key,
             value=fields[key],
-            remedy="give each row its timestamp and the whole input of its request",
+            remedy="keep rows of one format in a file, each with the fields of the first",
         )
-    input_tokens = token_count(_required(fields, "input_length"), "input_length")
+    input_tokens = token_count(required(fields, "input_length", ROW), "input_length")
+    ids = fields.get("hash_ids")
     return Row(
-        arrival_ns=_nanoseconds(_required(fields, "timestamp")),
+        arrival_ns=nanoseconds(
+            required(fields, "timestamp", ROW), "timestamp", NS_PER_MS, "milliseconds"
+        ),
         input_tokens=input_tokens,
-        output_tokens=token_count(_required(fields, "output_length"), "output_length"),
-        blocks=_blocks(fields.get("hash_ids"), input_tokens),
+        output_tokens=token_count(required(fields, "output_length", ROW), "output_length"),
+        blocks=None if ids is None else hash_ids(ids, input_tokens, BLOCK_TOKENS),
         unused=tuple(sorted(others)),
     )
-
-
-def _fields(line: str) -> dict[str, Any]:
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict):
-        raise InputError(
-            "each line must be one whole JSON object",
-            value=line.strip()[:60],
-            remedy=remedy_for_torn(line),
-        )
-    return fields
-
-
-def _required(fields: dict[str, Any], key: str) -> Any:
-    if key not in fields:
-        raise InputError(
-            "this field is required",
-            key=key,
-            value=", ".join(fields),
-            remedy="a row has timestamp, input_length, output_length and, if known, hash_ids",
-        )
-    return fields[key]
-
-
-def _nanoseconds(value: Any) -> int:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if number and 0 <= value * NS_PER_MS <= LAST_NS:
-        nanoseconds: int = round(value * NS_PER_MS)
-        return nanoseconds
-    raise InputError(
-        "a timestamp must be a number of milliseconds, zero or more",
-        key="timestamp",
-        value=value,
-        remedy="correct or delete the row",
-    )
-
-
-def _blocks(value: Any, input_tokens: int) -> list[int] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list) or not set(map(type, value)) <= {int}:
-        raise InputError(
-            "hash ids must be a list of whole numbers",
-            key="hash_ids",
-            value=str(value)[:60],
-            remedy="correct the row, or leave hash_ids out of all rows",
-        )
-    blocks = math.ceil(input_tokens / BLOCK_TOKENS)
-    if len(value) != blocks:
-        raise InputError(
-            f"an input of {input_tokens} tokens has {blocks} hash ids, one for each "
-            f"{BLOCK_TOKENS} tokens",
-            key="hash_ids",
-            value=f"{len(value)} ids",
-            remedy=f"hash blocks of {BLOCK_TOKENS} tokens, or leave hash_ids out of all rows",
-        )
-    return value
 
 
 MOONCAKE = TraceFormat(
@@ -128,5 +63,5 @@ MOONCAKE = TraceFormat(
     has_header=False,
     block_tokens=BLOCK_TOKENS,
     recognises=_recognises,
-    parsed=_parsed,
+    opened=one_row_each(_parsed),
 )

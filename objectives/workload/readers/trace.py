@@ -1,66 +1,109 @@
-"""Any trace file to a workload, with an account of every row."""
+"""Any trace, told by its content, to a workload, with an account of every row."""
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
+from objectives.workload.load import first
+from objectives.workload.parquet import MAGIC, is_native, read_parquet
+from objectives.workload.readers.agentx import AGENTX
 from objectives.workload.readers.azure import AZURE
+from objectives.workload.readers.bailian import BAILIAN
+from objectives.workload.readers.burstgpt import BURSTGPT
+from objectives.workload.readers.clients import is_client_folder, sampled
+from objectives.workload.readers.columns import Columns, TraceRead
+from objectives.workload.readers.conversations import conversations, is_conversations
+from objectives.workload.readers.lengths import SPLITWISE_CSV, VIDUR_CSV
 from objectives.workload.readers.lines import text_lines
+from objectives.workload.readers.mapped import ColumnMapping, mapped_format, parquet_rows
+from objectives.workload.readers.message_replay import MESSAGE_REPLAY
 from objectives.workload.readers.mooncake import MOONCAKE
-from objectives.workload.readers.row import Row, TraceFormat
-from objectives.workload.selection import selected
-from objectives.workload.workload import Seconds, Workload
+from objectives.workload.readers.multi_turn import MULTI_TURN
+from objectives.workload.readers.ragpulse import RAGPULSE
+from objectives.workload.readers.row import TraceFormat
+from objectives.workload.readers.spans import SPANS
+from objectives.workload.readers.tracelab import TRACELAB, TRACELAB_REPLAY
+from objectives.workload.workload import Workload
 from spaces.errors import InputError
 
-FORMATS = (MOONCAKE, AZURE)
-KNOWN = "known formats are " + "; ".join(f"{form.name}: {form.tell_tale}" for form in FORMATS)
+FORMATS = (
+    BAILIAN,
+    RAGPULSE,
+    TRACELAB,
+    MESSAGE_REPLAY,
+    AGENTX,
+    SPANS,
+    MULTI_TURN,
+    MOONCAKE,
+    AZURE,
+    BURSTGPT,
+    TRACELAB_REPLAY,
+    VIDUR_CSV,
+    SPLITWISE_CSV,
+)
+GENERATORS = {
+    "servegen-folder": "a folder of chunk-K-trace.csv and chunk-K-dataset.json, to sample from",
+    "vllm-multi-turn-json": "JSON with filetype generate_conversations, to sample from",
+    "servefront-parquet": "Parquet as write_parquet makes it",
+}
+KNOWN = (
+    "known formats are "
+    + "; ".join(f"{form.name}: {form.tell_tale}" for form in FORMATS)
+    + "; "
+    + "; ".join(f"{name}: {tell_tale}" for name, tell_tale in GENERATORS.items())
+    + "; any other table of requests is read with a mapping of its columns"
+)
 
-# Loggers write when a request ends or in batches, so a few rows trade places. More than this, or
-# a clock that starts again (two traces in one file), is no trace in order of time.
-LATE_ROWS_ALLOWED = 10
-LATE_SHARE_ALLOWED = 0.1
 
-PLAUSIBLE_REQUESTS_PER_S = 10_000
-PLAUSIBLE_BURST = 1_000
+def read_trace(
+    path: Path, limit: int | None = None, columns: ColumnMapping | None = None, seed: int = 1
+) -> TraceRead:
+    """The requests of a trace; with `limit` reading stops after so many are kept.
 
+    The format is told by content, not by the file's name; gzip and zstd are unpacked. A folder of
+    session files is read as one trace in the order of their names. With `columns` the file is a
+    table, CSV, JSON lines or Parquet, of which the mapping names the columns. Formats that only
+    describe a generator are sampled with `seed`.
 
-@dataclass(frozen=True, slots=True)
-class TraceRead:
-    """A workload and what became of the rows of its file: read = kept + dropped for a reason."""
-
-    workload: Workload
-    format: str
-    rows_read: int
-    rows_kept: int
-    dropped: dict[str, int]
-    warnings: tuple[str, ...]
-
-
-def read_trace(path: Path, limit: int | None = None) -> TraceRead:
-    """The requests of a trace file; with `limit` reading stops after so many are kept.
-
-    The format is told by the first line that is not blank, not by the file's name; gzip is
-    unpacked. Rows without input or output tokens are failed requests: they are dropped and
-    counted. Rows that come after a later one are sorted into place and reported. Everything else
-    that is wrong raises an `InputError` with file and line: nothing is guessed or repaired.
+    Rows without input or output tokens are failed requests: they are dropped and counted. Rows
+    that come after a later one are sorted into place and reported. Everything else that is wrong
+    raises an `InputError` with file and line: nothing is guessed or repaired.
     """
     if limit is not None and limit < 1:
         raise InputError("at least one request must be read", key="limit", value=limit)
+    if path.is_dir():
+        return _folder(path, limit, seed)
+    if _is_parquet(path):
+        return _parquet(path, limit, columns)
     with closing(text_lines(path, KNOWN)) as lines:
         head = next(lines, None)
         if head is None:
             raise InputError("the file is empty", where=str(path), remedy=KNOWN)
-        form = _recognised(head, path)
-        columns = _Columns(form)
-        columns.fill(lines if form.has_header else chain([head], lines), path, limit)
+        if columns is not None:
+            form = mapped_format(columns, csv=not head[1].startswith("{"))
+            return _read(form, head, lines, path, limit)
+        head, rest = _one_line_document(head, lines)
+        generator = _generator(head[1])
+        if generator is not None:
+            return _sampled_conversations(generator, path, limit, seed)
+        return _read(_recognised(head, path), head, rest, path, limit)
+
+
+def _read(
+    form: TraceFormat,
+    head: tuple[int, str],
+    lines: Iterable[tuple[int, str]],
+    path: Path,
+    limit: int | None,
+) -> TraceRead:
+    columns = Columns(form)
+    columns.fill(lines if form.has_header else chain([head], lines), head[1], path, limit)
     return columns.finished(path)
 
 
@@ -77,127 +120,117 @@ def _recognised(head: tuple[int, str], path: Path) -> TraceFormat:
     )
 
 
-@dataclass(slots=True)
-class _Columns:
-    """Rows gathered into flat arrays, in the order of the file."""
+def _one_line_document(
+    head: tuple[int, str], lines: Iterator[tuple[int, str]]
+) -> tuple[tuple[int, str], Iterable[tuple[int, str]]]:
+    """A JSON document over several lines as one line; anything else as it is."""
+    if head[1].strip()[-1] not in "{[,":
+        return head, lines
+    rest = list(lines)
+    try:
+        document = json.loads("".join([head[1], *(line for _, line in rest)]))
+    except ValueError:
+        return head, rest
+    sessions = document if isinstance(document, list) else [document]
+    packed = [(head[0], json.dumps(session) + "\n") for session in sessions]
+    return (packed[0], packed[1:]) if packed else (head, rest)
 
-    form: TraceFormat
-    arrival_ns: array[int] = field(default_factory=lambda: array("q"))
-    input_tokens: array[int] = field(default_factory=lambda: array("q"))
-    output_tokens: array[int] = field(default_factory=lambda: array("q"))
-    block_offsets: array[int] = field(default_factory=lambda: array("q", [0]))
-    block_ids: array[int] = field(default_factory=lambda: array("i"))
-    labels: dict[int, int] = field(default_factory=dict)
-    hashed: bool = False
-    dropped: Counter[str] = field(default_factory=Counter)
-    unused: Counter[str] = field(default_factory=Counter)
-    latest_ns: int | None = None
-    late_rows: int = 0
-    first_late: str = ""
 
-    def fill(self, lines: Iterable[tuple[int, str]], path: Path, limit: int | None) -> None:
-        for number, line in lines:
-            where = f"{path}:{number}"
-            try:
-                self._take(self.form.parsed(line), where)
-            except InputError as error:
-                raise error.located(where) from None
-            if len(self.arrival_ns) == limit:
-                return
+def _generator(line: str) -> dict[str, Any] | None:
+    if '"filetype"' not in line:
+        return None
+    document = json.loads(line)
+    return document if isinstance(document, dict) and is_conversations(document) else None
 
-    def finished(self, path: Path) -> TraceRead:
-        kept, dropped = len(self.arrival_ns), self.dropped.total()
-        if not kept:
+
+def _sampled_conversations(
+    document: dict[str, Any], path: Path, limit: int | None, seed: int
+) -> TraceRead:
+    try:
+        workload = conversations(document, path.name, seed)
+    except InputError as error:
+        raise error.located(str(path)) from None
+    note = "the file has no times: all sessions begin at time 0, turns without a pause"
+    return _sampled("vllm-multi-turn-json", workload, limit, {}, note)
+
+
+def _folder(path: Path, limit: int | None, seed: int) -> TraceRead:
+    if is_client_folder(path):
+        workload, dropped = sampled(path, limit, seed)
+        note = f"requests are drawn from the distributions of the clients, with seed {seed}"
+        return _sampled("servegen-folder", workload, None, dropped, note)
+    files = sorted(file for file in path.iterdir() if file.name.endswith((".json", ".json.gz")))
+    if not files:
+        raise InputError(
+            "a folder must hold ServeGen clients or JSON files of sessions",
+            where=str(path),
+            remedy=KNOWN,
+        )
+    return _session_files(path, files, limit)
+
+
+def _session_files(path: Path, files: list[Path], limit: int | None) -> TraceRead:
+    columns: Columns | None = None
+    for file in files:
+        with closing(text_lines(file, KNOWN)) as lines:
+            head = next(lines, None)
+            if head is None:
+                raise InputError("the file is empty", where=str(file))
+            head, rest = _one_line_document(head, lines)
+            form = _recognised(head, file)
+            columns = columns or Columns(form)
+            if form is not columns.form or not form.by_session or form.has_header:
+                raise InputError(
+                    "all files of a folder must hold sessions of one format",
+                    where=str(file),
+                    value=form.name,
+                    remedy=f"the first file is {columns.form.name}; read other files one by one",
+                )
+            left = None if limit is None else limit
+            columns.fill(chain([head], rest), head[1], file, left)
+        if limit is not None and len(columns.arrival_ns) >= limit:
+            break
+    assert columns is not None, "there is a file"
+    return columns.finished(path)
+
+
+def _sampled(
+    name: str, workload: Workload, limit: int | None, dropped: dict[str, int], note: str
+) -> TraceRead:
+    kept = workload if limit is None else first(workload, limit)
+    return TraceRead(
+        workload=kept,
+        format=name,
+        rows_read=len(kept) + sum(dropped.values()),
+        rows_kept=len(kept),
+        dropped=dropped,
+        warnings=(note,),
+    )
+
+
+def _is_parquet(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def _parquet(path: Path, limit: int | None, mapping: ColumnMapping | None) -> TraceRead:
+    if mapping is None:
+        if not is_native(path):
             raise InputError(
-                "the trace must hold at least one request with input and output tokens",
+                "a Parquet file of another program needs a mapping of its columns",
                 where=str(path),
-                value=dict(self.dropped) or "no rows",
+                remedy="name at least input_tokens and output_tokens",
             )
-        self._check_order()
-        workload = self._workload(path.name)
-        return TraceRead(
-            workload=workload,
-            format=self.form.name,
-            rows_read=kept + dropped,
-            rows_kept=kept,
-            dropped=dict(sorted(self.dropped.items())),
-            warnings=tuple(chain(self._warnings(), _rate_warnings(workload.arrival_s))),
-        )
-
-    def _take(self, row: Row, where: str) -> None:
-        self.unused.update(row.unused)
-        if row.input_tokens == 0:
-            self.dropped["no input tokens"] += 1
-        elif row.output_tokens == 0:
-            self.dropped["no output tokens: failed request"] += 1
-        else:
-            self._keep(row, where)
-
-    def _keep(self, row: Row, where: str) -> None:
-        self._keep_blocks(row.blocks)
-        if self.latest_ns is None or row.arrival_ns >= self.latest_ns:
-            self.latest_ns = row.arrival_ns
-        else:
-            self.late_rows += 1
-            self.first_late = self.first_late or where
-        self.arrival_ns.append(row.arrival_ns)
-        self.input_tokens.append(row.input_tokens)
-        self.output_tokens.append(row.output_tokens)
-
-    def _keep_blocks(self, blocks: list[int] | None) -> None:
-        hashed = blocks is not None
-        if len(self.arrival_ns) and hashed != self.hashed:
-            raise InputError(
-                "either all rows have hash_ids or none has, and the first row "
-                f"{'has them' if self.hashed else 'has none'}",
-                key="hash_ids",
-                remedy="give the ids of every row, or leave them out of all",
-            )
-        self.hashed = hashed
-        labels = self.labels
-        self.block_ids.extend([labels.setdefault(block, len(labels)) for block in blocks or ()])
-        self.block_offsets.append(len(self.block_ids))
-
-    def _check_order(self) -> None:
-        kept = len(self.arrival_ns)
-        if self.late_rows > max(LATE_ROWS_ALLOWED, LATE_SHARE_ALLOWED * kept):
-            raise InputError(
-                "rows must stand in order of time, but for a few",
-                where=self.first_late,
-                key=self.form.time_key,
-                value=f"{self.late_rows} of {kept} rows after a later one, first here",
-                remedy="sort the file by time; if it holds several traces, split it",
-            )
-
-    def _workload(self, name: str) -> Workload:
-        arrival_ns = np.array(self.arrival_ns, dtype=np.int64)
-        in_file_order = Workload(
-            name=name,
-            arrival_s=(arrival_ns - arrival_ns.min()) / 1e9,
-            input_tokens=np.array(self.input_tokens, dtype=np.int64),
-            output_tokens=np.array(self.output_tokens, dtype=np.int64),
-            block_tokens=self.form.block_tokens if self.hashed else 0,
-            block_offsets=np.array(self.block_offsets, dtype=np.int64),
-            block_ids=np.array(self.block_ids, dtype=np.int32),
-        )
-        if not self.late_rows:
-            return in_file_order
-        return selected(in_file_order, np.argsort(arrival_ns, kind="stable"))
-
-    def _warnings(self) -> Iterator[str]:
-        if self.late_rows:
-            yield (
-                f"{self.late_rows} of {len(self.arrival_ns)} rows came after a later one, the "
-                f"first at {self.first_late}; the requests were sorted by time"
-            )
-        for key, rows in sorted(self.unused.items()):
-            yield f"the field {key!r} of {rows} rows is not used"
-
-
-def _rate_warnings(arrival_s: Seconds) -> Iterator[str]:
-    requests, span_s = len(arrival_s), float(arrival_s[-1])
-    if span_s == 0 and requests > PLAUSIBLE_BURST:
-        yield f"all {requests} requests arrive at one moment: is the unit of the times right?"
-    elif span_s > 0 and (requests - 1) / span_s > PLAUSIBLE_REQUESTS_PER_S:
-        rate = (requests - 1) / span_s
-        yield f"the mean rate is {rate:,.0f} requests/s: is the unit of the times right?"
+        workload = read_parquet(path)
+        kept = workload if limit is None else first(workload, limit)
+        return TraceRead(kept, "servefront-parquet", len(kept), len(kept), {}, ())
+    form = replace(mapped_format(mapping, csv=False), name="mapped-parquet")
+    columns = Columns(form)
+    for number, row in parquet_rows(path, mapping):
+        columns.take(row, f"{path}:{number}")
+        if len(columns.arrival_ns) == limit:
+            break
+    return columns.finished(path)

@@ -125,14 +125,6 @@ def test_missing_field_is_named(tmp_path: Path, missing: str, line: int) -> None
     assert (error.where, error.key) == (f"{path}:{line}", missing)
 
 
-def test_multi_turn_rows_are_refused_from_the_first_line(tmp_path: Path) -> None:
-    first_turn = GOOD | {"session_id": "s1"}
-    later_turn = {"session_id": "s1", "input_length": 20, "output_length": 5, "delay": 900.0}
-    for rows in ([first_turn, later_turn], [later_turn, first_turn]):
-        error = refusal(written(tmp_path, *rows))
-        assert "only the new tokens" in error.rule or "start a delay after" in error.rule
-
-
 def test_broken_json_is_told_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     path.write_text(json.dumps(GOOD) + '\n{"timestamp": 3,}\n' + json.dumps(GOOD) + "\n")
@@ -154,17 +146,6 @@ def test_truncated_last_line_is_told_as_such(tmp_path: Path, rows_before: int) -
 def test_fields_without_use_are_reported_with_their_rows(tmp_path: Path) -> None:
     read = read_trace(written(tmp_path, GOOD | {"priority": 1}, GOOD, GOOD | {"priority": 2}))
     assert read.warnings == ("the field 'priority' of 2 rows is not used",)
-
-
-def test_multi_turn_traces_as_published_are_refused(data_dir: Path) -> None:
-    folder = data_dir / "traces" / "aiperf_mooncake_multiturn"
-    assert refusal(folder / "agentic_code_60sessions_seed42.jsonl").key == "session_id"
-
-
-def test_bailian_traces_are_not_read_as_mooncake(data_dir: Path) -> None:
-    folder = data_dir / "traces" / "qwen_bailian"
-    for path in folder.glob("*.jsonl"):
-        assert refusal(path).key == "chat_id"
 
 
 @pytest.mark.parametrize(
