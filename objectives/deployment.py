@@ -83,6 +83,6 @@ def _kv_on_link(plan: DeploymentPlan, site: Site) -> KvOnLink:
         token_bytes=model.kv_bytes_per_token(kv),
         window_token_bytes=model.windowed_kv_bytes_per_token(kv),
         window_tokens=model.window_tokens,
-        request_bytes=float(model.state_bytes_per_request),
+        request_bytes=model.fixed_bytes_per_request(kv),
         latency_s=max(_link(plan, pool, site).latency_s for pool in plan.pools),
     )

@@ -16,9 +16,17 @@ from typing import Literal
 
 from spaces.config_keys import ConfigKeys, read_config
 from spaces.errors import InputError
-from spaces.model import MlaAttention, ModelSpec, MoeFfn, WeightPrecision
+from spaces.model import (
+    AttentionGroup,
+    CompressedAttention,
+    GdnAttention,
+    MambaAttention,
+    MlaAttention,
+    ModelSpec,
+    MoeFfn,
+    WeightPrecision,
+)
 from spaces.precision import Dtype
-from spaces.sharding import AttentionGroup
 
 Part = Literal["routed experts", "linear layers"]
 
@@ -40,9 +48,35 @@ class _Scheme:
     kept: re.Pattern[str] | None
     experts_only: bool = False
 
-    def format_of(self, names: tuple[str, ...], part: Part) -> Dtype:
-        kept = self.kept is not None and any(self.kept.match(name) for name in names)
-        return "bf16" if kept or (self.experts_only and part == "linear layers") else self.dtype
+    def kept_layers(self, module: _Module, layers: int) -> int:
+        """How many of a model's layers hold this module in 16 bits.
+
+        Where a module stands is not known, but a list of those that keep their bits names none
+        that do not exist: it is looked for in every layer.
+        """
+        if self.experts_only and module.part == "linear layers":
+            return module.layers
+        if self.kept is None:
+            return 0
+        found = sum(
+            any(self.kept.match(name) for name in module.names(layer)) for layer in range(layers)
+        )
+        return min(module.layers, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """A representative module of `layers` equal layers, in the spellings in use."""
+
+    spellings: tuple[str, ...]
+    part: Part
+    layers: int
+    parameters: int
+
+    def names(self, layer: int) -> Iterator[str]:
+        for base in ("model.layers", "model.language_model.layers", "backbone.layers", "layers"):
+            for spelling in self.spellings:
+                yield f"{base}.{layer}.{spelling}"
 
 
 def read_weights(
@@ -59,8 +93,15 @@ def read_weights(
     keys = _quantization(config, text)
     scheme = None if keys is None else _scheme(keys)
     weights: dict[Part, Counter[Dtype]] = {"routed experts": Counter(), "linear layers": Counter()}
-    for names, part, parameters in _modules(shapes):
-        weights[part]["bf16" if scheme is None else scheme.format_of(names, part)] += parameters
+    for module in _modules(shapes):
+        kept = module.layers if scheme is None else scheme.kept_layers(module, shapes.layers)
+        weights[module.part]["bf16"] += kept * module.parameters
+        if scheme is not None:
+            weights[module.part][scheme.dtype] += (module.layers - kept) * module.parameters
+    weights = {part: +shares for part, shares in weights.items()}
+    if text.value("expert_dtype"):
+        text.only("expert_dtype", "fp4")  # 4 bits with an 8-bit exponent for each 32
+        weights["routed experts"] = Counter({"mxfp4": shapes.routed_parameters})
     linear = weights["linear layers"].most_common(1)[0][0]
     routed = weights["routed experts"] or weights["linear layers"]
     precision = WeightPrecision(routed_experts=routed.most_common(1)[0][0], linear=linear)
@@ -144,34 +185,62 @@ def _pattern(entry: str) -> str:
     return rf"(?:.*\.)?{words}(?:\..*)?$"
 
 
-def _modules(shapes: ModelSpec) -> Iterator[tuple[tuple[str, ...], Part, int]]:
-    """Names of representative modules (in the spellings in use), their part and their weights."""
+def _modules(shapes: ModelSpec) -> Iterator[_Module]:
+    """Representative modules of all parts, with the weights they stand for in one layer."""
     hidden = shapes.hidden_size
-    layers = iter(range(shapes.layers))
     for group in shapes.attention:
-        for layer in (next(layers) for _ in range(group.layers)):
-            output = _output_width(group) * hidden
-            query = "q_b_proj" if isinstance(group, MlaAttention) else "q_proj"
-            others = group.parameters_per_layer(hidden) - output
-            yield (f"model.layers.{layer}.self_attn.o_proj",), "linear layers", output
-            yield (f"model.layers.{layer}.self_attn.{query}",), "linear layers", others
-    layers = iter(range(shapes.layers))
+        output, entry = _attention_spellings(group)
+        width = _output_parameters(group, hidden)
+        others = group.parameters_per_layer(hidden) - width
+        yield _Module(output, "linear layers", group.layers, width)
+        yield _Module(entry, "linear layers", group.layers, others)
     for ffn in shapes.ffn:
-        for layer in (next(layers) for _ in range(ffn.layers)):
-            path = f"model.layers.{layer}"
-            if not isinstance(ffn, MoeFfn):
-                count = ffn.parameters_per_layer(hidden)
-                yield (f"{path}.mlp.down_proj",), "linear layers", count
-                continue
-            shared = 3 * hidden * ffn.shared_intermediate_size * ffn.shared_experts
-            routed = ffn.routed_experts * ffn.parameters_per_expert(hidden)
-            if shared:
-                yield (f"{path}.mlp.shared_experts.down_proj",), "linear layers", shared
-            experts = f"{path}.mlp.experts.0.down_proj", f"{path}.block_sparse_moe.experts.0.w2"
-            yield experts, "routed experts", routed
+        if not isinstance(ffn, MoeFfn):
+            count = ffn.parameters_per_layer(hidden)
+            yield _Module(_DENSE, "linear layers", ffn.layers, count)
+            continue
+        shared = ffn.shared_expert_parameters(hidden)
+        routed = ffn.routed_experts * ffn.parameters_per_expert(hidden)
+        if shared:
+            yield _Module(_SHARED, "linear layers", ffn.layers, shared)
+        yield _Module(_ROUTED, "routed experts", ffn.layers, routed)
 
 
-def _output_width(group: AttentionGroup) -> int:
+_DENSE = ("mlp.down_proj", "mixer.down_proj", "feed_forward.down_proj")
+_SHARED = (
+    "mlp.shared_experts.down_proj",
+    "mlp.shared_expert.down_proj",
+    "ffn.shared_experts.w2",
+    "mixer.shared_experts.down_proj",
+    "feed_forward.shared_expert.down_proj",
+    "block_sparse_moe.shared_experts.down_proj",
+)
+_ROUTED = (
+    "mlp.experts.0.down_proj",
+    "block_sparse_moe.experts.0.w2",
+    "ffn.experts.0.w2",
+    "mixer.experts.0.down_proj",
+    "feed_forward.experts.0.down_proj",
+)
+
+
+def _attention_spellings(group: AttentionGroup) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the output projection, and of one of the others."""
+    if isinstance(group, GdnAttention):
+        return ("linear_attn.out_proj",), ("linear_attn.in_proj_qkv", "linear_attn.in_proj_qkvz")
+    if isinstance(group, MambaAttention):
+        return ("mixer.out_proj",), ("mixer.in_proj",)
+    if isinstance(group, CompressedAttention):
+        return ("self_attn.o_b_proj", "attn.wo_b"), ("self_attn.q_b_proj", "attn.wq_b")
+    query = "q_b_proj" if isinstance(group, MlaAttention) and group.q_lora_rank else "q_proj"
+    return ("self_attn.o_proj", "mixer.o_proj"), (f"self_attn.{query}", f"mixer.{query}")
+
+
+def _output_parameters(group: AttentionGroup, hidden_size: int) -> int:
+    if isinstance(group, CompressedAttention):
+        return group.output_groups * group.output_lora_rank * hidden_size
+    if isinstance(group, GdnAttention):
+        return group.value_width * hidden_size
     if isinstance(group, MlaAttention):
-        return group.heads * group.v_head_dim
-    return group.heads * group.head_dim
+        return group.heads * group.v_head_dim * hidden_size
+    return group.heads * group.head_dim * hidden_size

@@ -94,6 +94,8 @@ def layout_conflict(pool: Pool, site: Site) -> str:
             return f"tp must divide the {group.heads} attention heads"
         if group.kind == "gqa" and group.kv_heads % pool.tp and pool.tp % group.kv_heads:
             return f"tp must divide the {group.kv_heads} KV heads or be a multiple of them"
+        if group.kind == "compressed" and group.output_groups % pool.tp:
+            return f"tp must divide the {group.output_groups} output groups"
     for ffn in model.ffn:
         if ffn.kind == "dense" and ffn.intermediate_size % pool.tp:
             return f"tp must divide the feed-forward width {ffn.intermediate_size}"

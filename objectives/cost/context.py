@@ -6,23 +6,38 @@ from dataclasses import dataclass, fields
 
 from objectives.cost.chip_efficiency import DecodeAttentionRow
 from objectives.cost.machine import SECONDS_PER_US, Machine
-from spaces.model import GqaAttention, KdaAttention, MlaAttention
-from spaces.precision import BYTES_PER_KV_ELEMENT, KvDtype
-from spaces.sharding import AttentionGroup, kv_elements_per_chip
+from spaces.model import (
+    AttentionGroup,
+    CompressedAttention,
+    GqaAttention,
+    MlaAttention,
+    RecurrentAttention,
+    SparseIndex,
+)
+from spaces.precision import Dtype, KvDtype
+from spaces.sharding import kv_bytes_per_chip
 
+# An index score is written in fp32 and read by the top-k.
+_SCORE_BYTES = 8
 # The KV size at which the middle share of bandwidth was measured: 32 to 128 MB, geometric mean.
 _MIDDLE_BYTES = 64e6
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSeconds:
-    """Seconds per layer call, per request, and per context token; per chunk, pair and KV token."""
+    """Seconds per layer call, per request, and per context token; per chunk, pair and KV token.
+
+    Those of a `window` count tokens and pairs within the model's read limit only: the sliding
+    window, or the length of context that fills a sparse selection.
+    """
 
     decode_base: float = 0.0
     decode_request: float = 0.0
     decode_token: float = 0.0
+    decode_window_token: float = 0.0
     prefill_base: float = 0.0
     pair: float = 0.0
+    window_pair: float = 0.0
     read: float = 0.0
 
     def plus(self, one: ContextSeconds, layers: int) -> ContextSeconds:
@@ -36,11 +51,17 @@ def context_seconds(
     machine: Machine, group: AttentionGroup, tp: int, kv: KvDtype
 ) -> ContextSeconds:
     """Coefficients of one layer of a kind."""
-    if isinstance(group, KdaAttention):
+    if isinstance(group, RecurrentAttention):
         return _recurrent(machine, group, tp)
-    if isinstance(group, MlaAttention):
-        return _latent(machine, group, tp, kv)
-    return _grouped(machine, group, tp, kv)
+    if isinstance(group, CompressedAttention):
+        return _compressed(machine, group, tp, kv)
+    if isinstance(group, GqaAttention):
+        return _grouped(machine, group, tp, kv)
+    return (
+        _sparse_latent(machine, group, tp, kv)
+        if group.top_k_tokens
+        else _latent(machine, group, tp, kv)
+    )
 
 
 def decode_launch_us(row: DecodeAttentionRow, hbm_bytes_per_s: float) -> float:
@@ -54,16 +75,31 @@ def decode_launch_us(row: DecodeAttentionRow, hbm_bytes_per_s: float) -> float:
     return (row.latency_us + max(row.latency_us, left_over / SECONDS_PER_US)) / 2
 
 
+def local_pairs_s(machine: Machine, group: AttentionGroup, tp: int, kv: KvDtype) -> float:
+    """Seconds a new token multiplies with the window of compressed attention, always full."""
+    if not isinstance(group, CompressedAttention):
+        return 0.0
+    flops = group.local_tokens * group.flops_per_pair / tp
+    return flops / machine.prefill_attention_flops(kv)
+
+
 def _grouped(machine: Machine, group: GqaAttention, tp: int, kv: KvDtype) -> ContextSeconds:
+    """What is read in prefill of a window or a selection is left out: it is multiplied longer."""
     row = machine.decode_attention(kv)
-    bytes_per_token = kv_elements_per_chip(group, tp) * BYTES_PER_KV_ELEMENT[kv]
+    keys = group.index.key_bytes if group.index else 0
+    bytes_per_token = kv_bytes_per_chip(group, tp, kv) - keys
     read = bytes_per_token / (machine.kv_bytes_per_s * row.large)
+    pair = group.flops_per_pair / tp / machine.prefill_attention_flops(kv)
     launch_us = decode_launch_us(row, machine.chip.hbm_bytes_per_s)
+    if group.read_limit_tokens:
+        limited = ContextSeconds(
+            decode_base=machine.launch_s(row.latency_us),
+            decode_window_token=read,
+            window_pair=pair,
+        )
+        return limited.plus(_scoring(machine, group.index), 1)
     return ContextSeconds(
-        decode_base=machine.launch_s(row.latency_us if group.window_tokens else launch_us),
-        decode_token=read,
-        pair=group.flops_per_pair / tp / machine.prefill_attention_flops(kv),
-        read=0.0 if group.window_tokens else read,
+        decode_base=machine.launch_s(launch_us), decode_token=read, pair=pair, read=read
     )
 
 
@@ -73,9 +109,7 @@ def _latent(machine: Machine, group: MlaAttention, tp: int, kv: KvDtype) -> Cont
     A chunk has the keys and values of its cached tokens expanded again.
     """
     row = machine.mla_decode(kv)
-    bytes_per_token = kv_elements_per_chip(group, tp) * BYTES_PER_KV_ELEMENT[kv]
-    read = bytes_per_token / (machine.kv_bytes_per_s * row.memory)
-    multiply = group.absorbed_flops_per_pair / tp / (machine.chip.peak_flops("bf16") * row.compute)
+    read, multiply = _latent_token_s(machine, group, tp, kv)
     expanded = group.kv_lora_rank * (group.qk_nope_head_dim + group.v_head_dim)
     large = max(machine.gemm("bf16").compute.values())
     expand = 2 * expanded * group.heads / tp / (machine.sustained_flops("bf16") * large)
@@ -87,7 +121,78 @@ def _latent(machine: Machine, group: MlaAttention, tp: int, kv: KvDtype) -> Cont
     )
 
 
-def _recurrent(machine: Machine, group: KdaAttention, tp: int) -> ContextSeconds:
+def _sparse_latent(machine: Machine, group: MlaAttention, tp: int, kv: KvDtype) -> ContextSeconds:
+    """The selected latents alone are read or multiplied by, absorbed in prefill too.
+
+    Nothing is expanded: every query has latents of its own (arXiv 2512.02556, appendix A).
+    """
+    read, multiply = _latent_token_s(machine, group, tp, kv)
+    attend = ContextSeconds(
+        decode_base=machine.launch_s(machine.mla_decode(kv).latency_us),
+        decode_window_token=max(read, multiply),
+        window_pair=group.absorbed_flops_per_pair / tp / machine.prefill_attention_flops(kv),
+    )
+    return attend.plus(_scoring(machine, group.index), 1)
+
+
+def _latent_token_s(
+    machine: Machine, group: MlaAttention, tp: int, kv: KvDtype
+) -> tuple[float, float]:
+    """Seconds of reading a cached latent in decode, and of multiplying by it."""
+    row = machine.mla_decode(kv)
+    keys = group.index.key_bytes if group.index else 0
+    read = (kv_bytes_per_chip(group, tp, kv) - keys) / (machine.kv_bytes_per_s * row.memory)
+    flops = machine.chip.peak_flops("bf16") * row.compute
+    return read, group.absorbed_flops_per_pair / tp / flops
+
+
+def _compressed(
+    machine: Machine, group: CompressedAttention, tp: int, kv: KvDtype
+) -> ContextSeconds:
+    """Entries are read and multiplied like latents; a context token is one in `ratio` entries.
+
+    A decoding request reads its window, full, beside them.
+    """
+    row = machine.mla_decode(kv)
+    read = group.entry_bytes(kv) / (machine.kv_bytes_per_s * row.memory)
+    total = ContextSeconds(
+        decode_base=machine.launch_s(row.latency_us), decode_request=group.local_tokens * read
+    )
+    if not group.ratio:
+        return total
+    decode_flops = machine.chip.peak_flops("bf16") * row.compute
+    token = max(read, group.flops_per_pair / tp / decode_flops) / group.ratio
+    pair = group.flops_per_pair / tp / group.ratio / machine.prefill_attention_flops(kv)
+    if group.top_k_entries:
+        attend = ContextSeconds(decode_window_token=token, window_pair=pair)
+    else:
+        attend = ContextSeconds(decode_token=token, pair=pair, read=read / group.ratio)
+    return total.plus(attend, 1).plus(_scoring(machine, group.index, group.ratio), 1)
+
+
+def _scoring(machine: Machine, index: SparseIndex | None, ratio: int = 1) -> ContextSeconds:
+    """An indexer's look at every cached key (one in `ratio` tokens): scores and their top-k.
+
+    Keys are multiplied in fp8 where they are stored so and the chip can. The share of bandwidth is
+    that of moving activations, the share of compute that of large products: estimates, no indexer
+    was measured.
+    """
+    if index is None:
+        return ContextSeconds()
+    dtype: Dtype = "fp8" if index.key_bytes < 2 * index.head_dim else "bf16"
+    large = max(machine.gemm(dtype).compute.values())
+    multiply = index.flops_per_pair / (machine.sustained_flops(dtype) * large)
+    scores = _SCORE_BYTES / machine.stream_bytes_per_s
+    read = index.key_bytes / machine.stream_bytes_per_s
+    return ContextSeconds(
+        decode_base=machine.launch_s(machine.gemm(dtype).latency_us),
+        decode_token=(max(read, multiply) + scores) / ratio,
+        pair=(multiply + scores) / ratio,
+        read=read / ratio,
+    )
+
+
+def _recurrent(machine: Machine, group: RecurrentAttention, tp: int) -> ContextSeconds:
     """The state is read and written: once a step for a decoding request, once for a chunk."""
     row = machine.achieved.linear_attention
     state = 2 * group.state_bytes / tp / (machine.chip.hbm_bytes_per_s * row.memory)

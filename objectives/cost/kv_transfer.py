@@ -31,7 +31,7 @@ def kv_bytes_per_request(model: ModelSpec, precision: Precision, tokens: int) ->
     return (
         tokens * model.kv_bytes_per_token(precision.kv)
         + windowed * model.windowed_kv_bytes_per_token(precision.kv)
-        + model.state_bytes_per_request
+        + model.fixed_bytes_per_request(precision.kv)
     )
 
 

@@ -17,7 +17,8 @@ class StepCosts:
     """Seconds of one engine step of one replica; axis 0 of the arrays is the pipeline stage.
 
     A step holds, on each attention data-parallel rank, `n` decoding requests whose contexts sum to
-    `S` tokens (`W` where each is cut at the window), and prefill chunks of `c` new tokens behind
+    `S` tokens (`W` where each is cut at `window_tokens`: the sliding window, or the length of
+    context that fills a sparse selection), and prefill chunks of `c` new tokens behind
     `p` cached ones. `tokens` = `n` + sum of `c`. Stage `s` then takes
 
         [first stage] host_s + request_s * requests of all ranks

@@ -117,7 +117,7 @@ def test_kv_bytes_of_every_model_are_those_counted_by_hand() -> None:
         windows = model.windowed_kv_bytes_per_token("bf16") * model.window_tokens
         found[name] = (
             model.kv_bytes_per_token("bf16"),
-            windows + model.state_bytes_per_request,
+            windows + model.fixed_bytes_per_request("bf16"),
         )
     assert found == KV_BYTES
 
@@ -133,7 +133,7 @@ def test_kv_bytes_agree_with_the_collected_facts(data_dir: Path) -> None:
         assert model.kv_bytes_per_token("bf16") == kv["bytes_per_token_bf16"]
         assert model.kv_bytes_per_token("fp8") == kv["bytes_per_token_fp8"]
         expected = kv["constant_bytes_per_request_fp8"]
-        assert constant + model.state_bytes_per_request == expected
+        assert constant + model.fixed_bytes_per_request("fp8") == expected
         checked += 1
     assert checked >= 18
 

@@ -87,4 +87,3 @@ def test_a_prefill_pool_needs_room_for_the_input_only() -> None:
     pools = tuple(Pool(role=role, chip="h200", tp=8, ep=8) for role in ("prefill", "decode"))
     plan = DeploymentPlan(model="deepseek-v3", topology="prefill-decode", pools=pools)
     assert infeasible(plan, DEEPSEEK) is None
-

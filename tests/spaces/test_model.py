@@ -130,7 +130,7 @@ def test_grouped_query_attention_by_hand() -> None:
     assert group.parameters_per_layer(16) == 2 * 16 * 32 + 2 * 16 * 8
     assert group.kv_elements_per_token == 16
     assert group.flops_per_pair == 2 * (2 * 8 * 4)
-    assert group.state_bytes == 0
+    assert group.fixed_bytes("bf16") == group.read_limit_tokens == 0
     biased = GqaAttention(layers=1, heads=8, kv_heads=2, head_dim=4, bias=True)
     assert biased.parameters_per_layer(16) - group.parameters_per_layer(16) == 32 + 8 + 8 + 16
 
@@ -157,7 +157,7 @@ def test_latent_attention_by_hand() -> None:
 
 def test_delta_attention_keeps_a_state_and_nothing_per_token() -> None:
     group = KdaAttention(layers=1, heads=96, head_dim=128, conv_kernel=4)
-    assert group.kv_elements_per_token == group.flops_per_pair == 0
+    assert group.kv_bytes_per_token("bf16") == 0
     assert group.state_bytes == 96 * 128 * 128 * 4 + 3 * 3 * 96 * 128 * 2
 
 
@@ -239,6 +239,7 @@ def test_attention_cost_of_a_token_at_8k_context_is_that_of_the_published_ledger
     # Step-3 report, arXiv 2507.19427, table 2: bytes in fp8 and FLOPs at 8192 tokens.
     deepseek, qwen = catalog.model("deepseek-v3"), catalog.model("qwen3-235b-a22b")
     (group,) = qwen.attention
+    assert isinstance(group, GqaAttention)
     assert deepseek.kv_bytes_per_token("fp8") * 8192 == pytest.approx(2.88e8, rel=0.005)
     assert qwen.kv_bytes_per_token("fp8") * 8192 == pytest.approx(7.89e8, rel=0.005)
     assert group.layers * group.flops_per_pair * 8192 == pytest.approx(2.52e10, rel=0.005)

@@ -66,7 +66,7 @@ def test_windowed_layers_leave_their_reading_to_the_window(chips: dict[str, Chip
     machine = machine_of(chips["h100"], "vllm")
     found, whole = (context_seconds(machine, group, 1, "bf16") for group in (windowed, GQA))
     assert found.read == 0.0
-    assert found.decode_token == whole.decode_token
+    assert found.decode_window_token == whole.decode_token
     assert found.decode_base <= whole.decode_base
 
 

@@ -25,7 +25,7 @@ def test_windows_fill_and_states_are_fixed(models: dict[str, ModelSpec]) -> None
     long = kv_bytes_per_request(models["gpt-oss"], Precision(), 5000)
     assert long == 5000 * 36_864 + 4_718_592
     assert kv_bytes_per_request(models["gpt-oss"], Precision(), 64) == 64 * 2 * 36_864
-    state = models["linear"].state_bytes_per_request
+    state = models["linear"].fixed_bytes_per_request("bf16")
     assert kv_bytes_per_request(models["linear"], Precision(), 0) == state > 0
 
 
