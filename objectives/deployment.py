@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from objectives.cost import (
     KvLink,
     StepCosts,
@@ -62,6 +64,8 @@ def _setup(plan: DeploymentPlan, pool: Pool, site: Site) -> PoolSetup:
 
 def _host_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
     """Seconds to bring a token's KV into every chip of a rank, each over its own host link."""
+    if not plan.kv.host_gb_per_chip:
+        return 0.0
     link = host_link(pool, site.chips[pool.chip])
     one_chip = link.bytes_per_s / pool.chips_per_replica
     held = sum(
@@ -73,7 +77,9 @@ def _host_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
 
 def _link(plan: DeploymentPlan, pool: Pool, site: Site) -> KvLink:
     """What a rank of the pool sends or receives when KV moves between the pools."""
-    others = [other for other in plan.pools if other is not pool] or [pool]
+    others = [other for other in plan.pools if other is not pool]
+    if not others:
+        return KvLink(math.inf, 0.0)
     return rank_link(pool, site.chips[pool.chip], others[0], site.chips[others[0].chip])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from objectives.cost import estimated_blocks
 from objectives.goals import Constraint, Objective
 from objectives.measures import Slo
 from objectives.workload import (
@@ -231,6 +232,12 @@ def _estimates(job: Job, site: Site) -> Iterator[str]:
         names = [n for n in chip.estimates() if n != "usd_per_hour" or kind not in job.prices]
         if names:
             yield f"figures of {kind} that are estimates or contradicted: {', '.join(names)}"
+        blocks = [block.replace("_", " ") for block in estimated_blocks(chip.efficiency)]
+        if blocks:
+            yield (
+                f"what {kind} achieves of its peaks is an estimate (table {chip.efficiency}) in: "
+                f"{', '.join(blocks)}"
+            )
     for name, engine in site.engines.items():
         if engine.status == "estimate":
             yield f"the description of the engine {name} holds estimates"

@@ -1,8 +1,9 @@
 """The number formats of a checkpoint's weights, from its `quantization_config`.
 
 Understood are bf16 and fp16 without quantization; `fp8` (per tensor or 128x128 blocks); `mxfp4`;
-`compressed-tensors` with one group of int4, mxfp4, nvfp4 or fp8; and ModelOpt's FP8 and NVFP4, in
-`config.json` or in a `hf_quant_config.json` beside it. Embeddings and LM head keep 16 bits.
+`compressed-tensors` with one group of int4, mxfp4, nvfp4 or fp8; and ModelOpt's FP8, NVFP4 and
+mixtures of them, in `config.json` or in a `hf_quant_config.json` beside it. Embeddings and LM head
+keep 16 bits.
 """
 
 from __future__ import annotations
@@ -11,26 +12,21 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
+from spaces.checkpoint_modules import Module, Part, checkpoint_modules
 from spaces.config_keys import ConfigKeys, read_config
 from spaces.errors import InputError
-from spaces.model import (
-    AttentionGroup,
-    CompressedAttention,
-    GdnAttention,
-    MambaAttention,
-    MlaAttention,
-    ModelSpec,
-    MoeFfn,
-    WeightPrecision,
-)
+from spaces.model import ModelSpec, WeightPrecision
 from spaces.precision import Dtype
 
-Part = Literal["routed experts", "linear layers"]
-
-_MODELOPT: dict[str, Dtype] = {"FP8": "fp8", "NVFP4": "nvfp4"}
+_MODELOPT: dict[str, Dtype] = {
+    "FP8": "fp8",
+    "MXFP8": "fp8",
+    "NVFP4": "nvfp4",
+    "W4A16_NVFP4": "nvfp4",
+}
 # By type, bits and group size of the weights (the block formats of `spaces.precision`).
 _COMPRESSED: dict[tuple[object, ...], Dtype] = {
     ("int", 4, 32): "int4",
@@ -48,35 +44,38 @@ class _Scheme:
     kept: re.Pattern[str] | None
     experts_only: bool = False
 
-    def kept_layers(self, module: _Module, layers: int) -> int:
-        """How many of a model's layers hold this module in 16 bits.
-
-        Where a module stands is not known, but a list of those that keep their bits names none
-        that do not exist: it is looked for in every layer.
-        """
+    def formats(self, module: Module, layers: int) -> Counter[Dtype]:
+        """How many of the layers with this module hold it in which format."""
+        kept = 0
         if self.experts_only and module.part == "linear layers":
-            return module.layers
-        if self.kept is None:
-            return 0
-        found = sum(
-            any(self.kept.match(name) for name in module.names(layer)) for layer in range(layers)
-        )
-        return min(module.layers, found)
+            kept = module.layers
+        elif self.kept is not None:
+            pattern = self.kept
+            kept = module.layers_with(layers, lambda name: pattern.match(name) is not None)
+        return Counter({"bf16": kept, self.dtype: module.layers - kept})
 
 
 @dataclass(frozen=True, slots=True)
-class _Module:
-    """A representative module of `layers` equal layers, in the spellings in use."""
+class _Listed:
+    """Formats by the names of modules or of what holds them, and the format of all others."""
 
-    spellings: tuple[str, ...]
-    part: Part
-    layers: int
-    parameters: int
+    by_name: dict[str, Dtype]
+    others: Dtype
 
-    def names(self, layer: int) -> Iterator[str]:
-        for base in ("model.layers", "model.language_model.layers", "backbone.layers", "layers"):
-            for spelling in self.spellings:
-                yield f"{base}.{layer}.{spelling}"
+    def formats(self, module: Module, layers: int) -> Counter[Dtype]:
+        """How many of the layers with this module hold it in which format."""
+        found: Counter[Dtype] = Counter()
+        for dtype in sorted(set(self.by_name.values())):
+            named = module.layers_with(layers, partial(self._is_in, dtype))
+            found[dtype] = min(named, module.layers - found.total())
+        found[self.others] += module.layers - found.total()
+        return found
+
+    def _is_in(self, dtype: Dtype, name: str) -> bool:
+        parts = name.split(".")
+        return any(
+            self.by_name.get(".".join(parts[:end])) == dtype for end in range(1, len(parts) + 1)
+        )
 
 
 def read_weights(
@@ -91,23 +90,29 @@ def read_weights(
         for key in ("dtype", "torch_dtype"):
             holder.only(key, "bfloat16", "float16")
     keys = _quantization(config, text)
-    scheme = None if keys is None else _scheme(keys)
+    scheme = _Listed({}, "bf16") if keys is None else _scheme(keys)
     weights: dict[Part, Counter[Dtype]] = {"routed experts": Counter(), "linear layers": Counter()}
-    for module in _modules(shapes):
-        kept = module.layers if scheme is None else scheme.kept_layers(module, shapes.layers)
-        weights[module.part]["bf16"] += kept * module.parameters
-        if scheme is not None:
-            weights[module.part][scheme.dtype] += (module.layers - kept) * module.parameters
+    for module in checkpoint_modules(shapes):
+        for dtype, layers in scheme.formats(module, shapes.layers).items():
+            weights[module.part][dtype] += layers * module.parameters
     weights = {part: +shares for part, shares in weights.items()}
-    if text.value("expert_dtype"):
+    if text.value("expert_dtype") and isinstance(scheme, _Scheme):
         text.only("expert_dtype", "fp4")  # 4 bits with an 8-bit exponent for each 32
         weights["routed experts"] = Counter({"mxfp4": shapes.routed_parameters})
     linear = weights["linear layers"].most_common(1)[0][0]
     routed = weights["routed experts"] or weights["linear layers"]
     precision = WeightPrecision(routed_experts=routed.most_common(1)[0][0], linear=linear)
-    return precision, tuple(
-        _remark(part, shares) for part, shares in weights.items() if len(shares) > 1
-    )
+    mixed = [_remark(part, shares) for part, shares in weights.items() if len(shares) > 1]
+    return precision, (*mixed, *_simplified(keys))
+
+
+def _simplified(keys: ConfigKeys | None) -> Iterator[str]:
+    """What the formats of `spaces.precision` cannot say of a list of modules."""
+    listed = keys.value("quantized_layers", {}) if keys else {}
+    if "lm_head" in listed:
+        yield "the LM head is stored in fewer than 16 bits, and counted with 16"
+    if any(entry.get("quant_algo") == "MXFP8" for entry in listed.values()):
+        yield "MXFP8 weights are counted as fp8, without their scales (3 %)"
 
 
 def _remark(part: Part, shares: Counter[Dtype]) -> str:
@@ -129,11 +134,14 @@ def _quantization(config: ConfigKeys, text: ConfigKeys) -> ConfigKeys | None:
     return read_config(beside).nested("quantization") if beside.is_file() else None
 
 
-def _scheme(keys: ConfigKeys) -> _Scheme:
+def _scheme(keys: ConfigKeys) -> _Scheme | _Listed:
     kept = _kept(keys)
     method, algorithm = keys.value("quant_method"), keys.value("quant_algo")
-    if algorithm is not None:
-        keys.only("quant_algo", *_MODELOPT)
+    scheme: _Scheme | _Listed
+    if algorithm == "MIXED_PRECISION":
+        scheme = _listed(keys)
+    elif algorithm is not None:
+        keys.only("quant_algo", "FP8", "NVFP4", "MIXED_PRECISION")
         keys.only("group_size", 16)
         keys.value("config_groups")  # the algorithm in other words
         scheme = _Scheme(_MODELOPT[algorithm], kept)
@@ -149,6 +157,22 @@ def _scheme(keys: ConfigKeys) -> _Scheme:
         raise keys.error(rule, "quant_method")
     keys.refuse_unread()
     return scheme
+
+
+def _listed(keys: ConfigKeys) -> _Listed:
+    """ModelOpt's mixture: a format for each module named, DeepSeek's fp8 or none for others."""
+    listed = keys.nested("quantized_layers")
+    by_name: dict[str, Dtype] = {}
+    for name in listed.data:
+        algorithm = listed.nested(name).value("quant_algo")
+        if algorithm not in _MODELOPT:
+            rule = f"only {', '.join(_MODELOPT)} can be costed"
+            raise InputError(rule, where=keys.where, key=f"{listed.prefix}{name}", value=algorithm)
+        by_name[name.removeprefix("language_model.")] = _MODELOPT[algorithm]
+    for key in ("config_groups", "group_size", "moe_quant_algo"):
+        keys.value(key)  # the list in other words
+    keys.only("weight_block_size", [128, 128])
+    return _Listed(by_name, "fp8" if keys.value("quant_method") == "fp8" else "bf16")
 
 
 def _compressed_dtype(groups: ConfigKeys) -> Dtype:
@@ -183,64 +207,3 @@ def _pattern(entry: str) -> str:
         return entry.removeprefix("re:")
     words = re.escape(entry.removeprefix("language_model.")).replace(r"\*", ".*")
     return rf"(?:.*\.)?{words}(?:\..*)?$"
-
-
-def _modules(shapes: ModelSpec) -> Iterator[_Module]:
-    """Representative modules of all parts, with the weights they stand for in one layer."""
-    hidden = shapes.hidden_size
-    for group in shapes.attention:
-        output, entry = _attention_spellings(group)
-        width = _output_parameters(group, hidden)
-        others = group.parameters_per_layer(hidden) - width
-        yield _Module(output, "linear layers", group.layers, width)
-        yield _Module(entry, "linear layers", group.layers, others)
-    for ffn in shapes.ffn:
-        if not isinstance(ffn, MoeFfn):
-            count = ffn.parameters_per_layer(hidden)
-            yield _Module(_DENSE, "linear layers", ffn.layers, count)
-            continue
-        shared = ffn.shared_expert_parameters(hidden)
-        routed = ffn.routed_experts * ffn.parameters_per_expert(hidden)
-        if shared:
-            yield _Module(_SHARED, "linear layers", ffn.layers, shared)
-        yield _Module(_ROUTED, "routed experts", ffn.layers, routed)
-
-
-_DENSE = ("mlp.down_proj", "mixer.down_proj", "feed_forward.down_proj")
-_SHARED = (
-    "mlp.shared_experts.down_proj",
-    "mlp.shared_expert.down_proj",
-    "ffn.shared_experts.w2",
-    "mixer.shared_experts.down_proj",
-    "feed_forward.shared_expert.down_proj",
-    "block_sparse_moe.shared_experts.down_proj",
-)
-_ROUTED = (
-    "mlp.experts.0.down_proj",
-    "block_sparse_moe.experts.0.w2",
-    "ffn.experts.0.w2",
-    "mixer.experts.0.down_proj",
-    "feed_forward.experts.0.down_proj",
-)
-
-
-def _attention_spellings(group: AttentionGroup) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the output projection, and of one of the others."""
-    if isinstance(group, GdnAttention):
-        return ("linear_attn.out_proj",), ("linear_attn.in_proj_qkv", "linear_attn.in_proj_qkvz")
-    if isinstance(group, MambaAttention):
-        return ("mixer.out_proj",), ("mixer.in_proj",)
-    if isinstance(group, CompressedAttention):
-        return ("self_attn.o_b_proj", "attn.wo_b"), ("self_attn.q_b_proj", "attn.wq_b")
-    query = "q_b_proj" if isinstance(group, MlaAttention) and group.q_lora_rank else "q_proj"
-    return ("self_attn.o_proj", "mixer.o_proj"), (f"self_attn.{query}", f"mixer.{query}")
-
-
-def _output_parameters(group: AttentionGroup, hidden_size: int) -> int:
-    if isinstance(group, CompressedAttention):
-        return group.output_groups * group.output_lora_rank * hidden_size
-    if isinstance(group, GdnAttention):
-        return group.value_width * hidden_size
-    if isinstance(group, MlaAttention):
-        return group.heads * group.v_head_dim * hidden_size
-    return group.heads * group.head_dim * hidden_size

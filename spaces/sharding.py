@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from spaces.chip import ChipSpec
 from spaces.model import (
     AttentionGroup,
     DenseFfn,
@@ -20,6 +21,8 @@ from spaces.model import (
 from spaces.plan import Pool, Precision
 from spaces.precision import BYTES_PER_WEIGHT, KvDtype
 
+_CHIPS_OF_A_NODE = 8  # a scale-up domain beyond one node is a rack that can hold several pools
+
 
 def stage_layers(layers: int, stages: int) -> list[int]:
     """Layers of each pipeline stage; the first stages take one more where it does not divide.
@@ -29,6 +32,12 @@ def stage_layers(layers: int, stages: int) -> list[int]:
     """
     whole, rest = divmod(layers, stages)
     return [whole + (stage < rest) for stage in range(stages)]
+
+
+def share_scaleup_domain(pool: Pool, chip: ChipSpec, other: Pool, other_chip: ChipSpec) -> bool:
+    """Whether both pools fit together into one scale-up domain larger than a node."""
+    domain = chip.scaleup_size
+    return chip == other_chip and domain > _CHIPS_OF_A_NODE and pool.chips + other.chips <= domain
 
 
 def kv_heads_per_chip(group: GqaAttention, tp: int) -> int:

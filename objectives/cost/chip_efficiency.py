@@ -199,6 +199,17 @@ def load_efficiency(name: str) -> ChipEfficiency:
     return validated(ChipEfficiency, data, str(path))
 
 
+def estimated_blocks(name: str) -> list[str]:
+    """Names of the blocks of a table that are estimates, borrowed ones included."""
+    table = load_efficiency(name)
+    blocks = {key: getattr(table, key) for key in type(table).model_fields}
+    return [
+        key
+        for key, block in blocks.items()
+        if isinstance(block, Block) and block.status == "estimate"
+    ]
+
+
 Row = TypeVar("Row", bound=Document)
 
 
@@ -217,8 +228,10 @@ def figure_of_engine(figures: Mapping[EngineName, float], engine: EngineName) ->
 
 
 def _borrowed(name: str) -> dict[str, Any]:
-    """Blocks of another chip's table, marked as estimates."""
+    """Blocks of another chip's table, which may borrow in turn, marked as estimates."""
     blocks = read_yaml(FOLDER / f"{name}.yaml")
+    if "like" in blocks:
+        blocks = _borrowed(str(blocks["like"])) | blocks
     return {
         key: {**block, "status": "estimate"} if isinstance(block, dict) else block
         for key, block in blocks.items()

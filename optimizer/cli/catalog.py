@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
 from optimizer.cli.talk import show, show_json, show_table
 
-Section = Literal["models", "chips", "engines", "workloads"]
+Section = Literal["models", "chips", "systems", "hosts", "links", "engines", "workloads"]
 
 
 def catalog(
@@ -18,11 +19,13 @@ def catalog(
     name: Annotated[str | None, typer.Argument(help="One entry, with its sources.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
-    """Show the models, chips, engines and workloads that are known, and where figures are from.
+    """Show what models, chips, systems, hosts, links, engines and workloads are known.
+
+    With a name, the entry with its figures, their sources and what is uncertain of them.
 
     A figure or an entry marked * is an estimate or contradicted by another source.
     """
-    sections = [section] if section else ["models", "chips", "engines", "workloads"]
+    sections: list[Section] = [section] if section else list(get_args(Section))
     if section and name:
         _one(section, name, as_json)
     elif as_json:
@@ -43,35 +46,28 @@ def _one(section: Section, name: str, as_json: bool) -> None:
         show(dump_yaml(entry).rstrip())
 
 
-def _entry(section: str, name: str) -> dict[str, Any]:
+def _entry(section: Section, name: str) -> dict[str, Any]:
     entry: dict[str, Any] = _get(section, name).model_dump(mode="json", exclude_none=True)
     return entry
 
 
-def _names(section: str) -> tuple[str, ...]:
+def _names(section: Section) -> tuple[str, ...]:
     from objectives.workload.presets import preset_names
-    from spaces.catalog import chip_names, engine_names, model_names
+    from spaces import catalog as entries
 
-    names = {
-        "models": model_names,
-        "chips": chip_names,
-        "engines": engine_names,
-        "workloads": preset_names,
-    }
-    return names[section]()
+    if section == "workloads":
+        return preset_names()
+    names: tuple[str, ...] = getattr(entries, f"{section.removesuffix('s')}_names")()
+    return names
 
 
-def _get(section: str, name: str) -> Any:
+def _get(section: Section, name: str) -> Any:
     from objectives.workload.presets import preset
-    from spaces.catalog import chip, engine, model
+    from spaces import catalog as entries
 
-    entries: dict[str, Any] = {
-        "models": model,
-        "chips": chip,
-        "engines": engine,
-        "workloads": preset,
-    }
-    return entries[section](name)
+    if section == "workloads":
+        return preset(name)
+    return getattr(entries, section.removesuffix("s"))(name)
 
 
 def _model_row(name: str) -> tuple[str, ...]:
@@ -99,8 +95,33 @@ def _chip_row(name: str) -> tuple[str, ...]:
         "scaleup_chips",
         "usd_per_hour",
     )
+    return name, spec.title, *_figures(spec, *keys)
+
+
+def _system_row(name: str) -> tuple[str, ...]:
+    spec = _get("systems", name)
+    return (
+        name,
+        spec.title,
+        ", ".join(spec.chips),
+        *_figures(spec, "chips_per_node", "nodes_per_scaleup", "rack_kw"),
+    )
+
+
+def _host_row(name: str) -> tuple[str, ...]:
+    spec = _get("hosts", name)
+    keys = ("cores", "mem_gb", "mem_gb_per_s", "chip_link_gb_per_s", "tdp_w")
+    return name, spec.title, *_figures(spec, *keys)
+
+
+def _link_row(name: str) -> tuple[str, ...]:
+    spec = _get("links", name)
+    return name, spec.title, spec.kind, *_figures(spec, "gb_per_s")
+
+
+def _figures(spec: Any, *keys: str) -> Iterator[str]:
     doubtful = set(spec.estimates())
-    return (name, spec.title, *(_figure(getattr(spec, key), key in doubtful) for key in keys))
+    return (_figure(getattr(spec, key), key in doubtful) for key in keys)
 
 
 def _figure(fact: Any, doubtful: bool) -> str:
@@ -148,6 +169,15 @@ _ROWS = {
         ],
         _chip_row,
     ),
+    "systems": (
+        ["system", "title", "chips", "chips/node", "nodes/scale-up", "rack kW"],
+        _system_row,
+    ),
+    "hosts": (
+        ["host", "title", "cores", "memory GB", "memory GB/s", "chip link GB/s", "TDP W"],
+        _host_row,
+    ),
+    "links": (["link", "title", "kind", "GB/s one way"], _link_row),
     "engines": (["engine", "title", "version", "scheduling", "exportable"], _engine_row),
     "workloads": (["workload", "title", "requests"], _workload_row),
 }

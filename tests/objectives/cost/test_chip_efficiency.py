@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import objectives.cost
-from objectives.cost import efficiency_tables
+from objectives.cost import efficiency_tables, estimated_blocks
 from objectives.cost.chip_efficiency import (
     Block,
     ChipEfficiency,
@@ -18,7 +18,10 @@ from objectives.cost.machine import machine_of
 from objectives.cost.overheads import load_overheads
 from spaces.chip import ChipSpec
 
-NAMES = ["b200", "b300", "gb200", "gb300", "generic", "h100", "h200", "mi355x"]
+MEASURED = ["a100", "b200", "b300", "gb200", "gb300", "h100", "h200", "l40s"]
+MEASURED += ["rtx-pro-6000-server"]
+BORROWED = ["gaudi3", "generic", "mi300x", "mi325x", "mi355x", "mi455x", "vr200"]
+NAMES = sorted(MEASURED + BORROWED)
 
 
 def test_public_names_are_sorted() -> None:
@@ -41,8 +44,18 @@ def test_every_block_says_where_it_is_from(name: str) -> None:
     for block in _blocks(table):
         assert block.source
         assert block.checked == "2026-11-30"
-    borrowed = {block.status for block in _blocks(table)} if table.like else set()
-    assert borrowed <= {"estimate"}
+    if name in BORROWED:
+        assert table.like
+        assert {block.status for block in _blocks(table)} == {"estimate"}
+    else:
+        assert table.gemm.status == table.decode_attention.status == "measured"
+
+
+def test_estimated_blocks_are_named() -> None:
+    assert estimated_blocks("h100") == []
+    assert estimated_blocks("a100") == ["linear_attention", "all_to_all"]
+    assert "gemm" in estimated_blocks("vr200")
+    assert "kernel_time" in estimated_blocks("mi455x")  # borrowed over two tables
 
 
 @pytest.mark.parametrize("name", NAMES)
