@@ -232,7 +232,9 @@ def _estimates(job: Job, site: Site) -> Iterator[str]:
         names = [n for n in chip.estimates() if n != "usd_per_hour" or kind not in job.prices]
         if names:
             yield f"figures of {kind} that are estimates or contradicted: {', '.join(names)}"
-        blocks = [block.replace("_", " ") for block in estimated_blocks(chip.efficiency)]
+        blocks = [
+            block.replace("_", " ") for block in estimated_blocks(chip.efficiency, site.model)
+        ]
         if blocks:
             yield (
                 f"what {kind} achieves of its peaks is an estimate (table {chip.efficiency}) in: "

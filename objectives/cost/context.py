@@ -17,8 +17,6 @@ from spaces.model import (
 from spaces.precision import Dtype, KvDtype
 from spaces.sharding import kv_bytes_per_chip
 
-# An index score is written in fp32 and read by the top-k.
-_SCORE_BYTES = 8
 # The KV size at which the middle share of bandwidth was measured: 32 to 128 MB, geometric mean.
 _MIDDLE_BYTES = 64e6
 
@@ -79,8 +77,8 @@ def local_pairs_s(machine: Machine, group: AttentionGroup, tp: int, kv: KvDtype)
     """Seconds a new token multiplies with the window of compressed attention, always full."""
     if not isinstance(group, CompressedAttention):
         return 0.0
-    flops = group.local_tokens * group.flops_per_pair / tp
-    return flops / machine.prefill_attention_flops(kv)
+    flops = _padded(machine, group.flops_per_pair, group.heads, tp)
+    return group.local_tokens * flops / machine.prefill_attention_flops(kv)
 
 
 def _grouped(machine: Machine, group: GqaAttention, tp: int, kv: KvDtype) -> ContextSeconds:
@@ -127,12 +125,18 @@ def _sparse_latent(machine: Machine, group: MlaAttention, tp: int, kv: KvDtype) 
     Nothing is expanded: every query has latents of its own (arXiv 2512.02556, appendix A).
     """
     read, multiply = _latent_token_s(machine, group, tp, kv)
+    flops = _padded(machine, group.absorbed_flops_per_pair, group.heads, tp)
     attend = ContextSeconds(
         decode_base=machine.launch_s(machine.mla_decode(kv).latency_us),
         decode_window_token=max(read, multiply),
-        window_pair=group.absorbed_flops_per_pair / tp / machine.prefill_attention_flops(kv),
+        window_pair=flops / machine.prefill_attention_flops(kv),
     )
     return attend.plus(_scoring(machine, group.index), 1)
+
+
+def _padded(machine: Machine, flops: int, heads: int, tp: int) -> float:
+    """FLOPs of a pair on one rank in prefill, whose kernels fill up the rank's query heads."""
+    return flops / heads * max(heads / tp, machine.achieved.sparse_attention.padded_heads)
 
 
 def _latent_token_s(
@@ -162,7 +166,8 @@ def _compressed(
         return total
     decode_flops = machine.chip.peak_flops("bf16") * row.compute
     token = max(read, group.flops_per_pair / tp / decode_flops) / group.ratio
-    pair = group.flops_per_pair / tp / group.ratio / machine.prefill_attention_flops(kv)
+    flops = _padded(machine, group.flops_per_pair, group.heads, tp)
+    pair = flops / group.ratio / machine.prefill_attention_flops(kv)
     if group.top_k_entries:
         attend = ContextSeconds(decode_window_token=token, window_pair=pair)
     else:
@@ -173,19 +178,19 @@ def _compressed(
 def _scoring(machine: Machine, index: SparseIndex | None, ratio: int = 1) -> ContextSeconds:
     """An indexer's look at every cached key (one in `ratio` tokens): scores and their top-k.
 
-    Keys are multiplied in fp8 where they are stored so and the chip can. The share of bandwidth is
-    that of moving activations, the share of compute that of large products: estimates, no indexer
-    was measured.
+    Keys are multiplied in fp8 where they are stored so and the chip can, and read at the bandwidth
+    of moving activations. In a small batch the top-k of one long context takes longer than this.
     """
     if index is None:
         return ContextSeconds()
     dtype: Dtype = "fp8" if index.key_bytes < 2 * index.head_dim else "bf16"
-    large = max(machine.gemm(dtype).compute.values())
-    multiply = index.flops_per_pair / (machine.sustained_flops(dtype) * large)
-    scores = _SCORE_BYTES / machine.stream_bytes_per_s
+    achieved = machine.achieved.sparse_attention
+    multiply = index.flops_per_pair / (machine.sustained_flops(dtype) * achieved.index_compute)
+    scores = achieved.score_bytes / machine.stream_bytes_per_s
     read = index.key_bytes / machine.stream_bytes_per_s
     return ContextSeconds(
-        decode_base=machine.launch_s(machine.gemm(dtype).latency_us),
+        decode_base=machine.launch_s(machine.gemm(dtype).latency_us)
+        + machine.launch_s(achieved.top_k_us),
         decode_token=(max(read, multiply) + scores) / ratio,
         pair=(multiply + scores) / ratio,
         read=read / ratio,

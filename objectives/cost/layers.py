@@ -39,8 +39,8 @@ _SMALL_KERNELS = {
     "dense": 1,
     "moe": 2,
 }
-# Of an indexer: norm and rotary embedding; quantisation with cache write; top-k.
-_INDEX_KERNELS = 3
+# Of an indexer, scores and top-k apart: norm and rotary embedding; quantisation with cache write.
+_INDEX_KERNELS = 2
 # Of mixing residual streams around a part of a layer: weights made doubly stochastic; streams read
 # into one; streams written.
 _MIXER_KERNELS = 3

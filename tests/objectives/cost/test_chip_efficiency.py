@@ -16,7 +16,9 @@ from objectives.cost.chip_efficiency import (
 )
 from objectives.cost.machine import machine_of
 from objectives.cost.overheads import load_overheads
+from spaces import catalog
 from spaces.chip import ChipSpec
+from spaces.model import ModelSpec
 
 MEASURED = ["a100", "b200", "b300", "gb200", "gb300", "h100", "h200", "l40s"]
 MEASURED += ["rtx-pro-6000-server"]
@@ -51,11 +53,14 @@ def test_every_block_says_where_it_is_from(name: str) -> None:
         assert table.gemm.status == table.decode_attention.status == "measured"
 
 
-def test_estimated_blocks_are_named() -> None:
-    assert estimated_blocks("h100") == []
-    assert estimated_blocks("a100") == ["linear_attention", "all_to_all"]
-    assert "gemm" in estimated_blocks("vr200")
-    assert "kernel_time" in estimated_blocks("mi455x")  # borrowed over two tables
+def test_estimated_blocks_that_a_model_asks_for_are_named(models: dict[str, ModelSpec]) -> None:
+    dense, sparse = models["llama"], catalog.model("deepseek-v3.2")
+    assert estimated_blocks("h100", dense) == estimated_blocks("a100", dense) == []
+    assert estimated_blocks("h100", sparse) == ["sparse_attention"]
+    assert estimated_blocks("b200", sparse) == []
+    assert estimated_blocks("a100", models["linear"]) == ["linear_attention", "all_to_all"]
+    assert "gemm" in estimated_blocks("vr200", dense)
+    assert "kernel_time" in estimated_blocks("mi455x", dense)  # borrowed over two tables
 
 
 @pytest.mark.parametrize("name", NAMES)
