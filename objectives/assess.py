@@ -112,7 +112,7 @@ def is_saturated(result: SimulationResult) -> bool:
 
 
 def _pool_report(plan: DeploymentPlan, pool: Pool, record: PoolRecord, site: Site) -> PoolReport:
-    ledger = hbm_ledger(site.model, site.chips[pool.chip], pool, plan)
+    ledger = hbm_ledger(site.model, site.chips[pool.chip], pool, plan, site.longest_request_tokens)
     kv_bytes = record.peak_kv_fraction * record.kv_capacity_tokens * ledger.kv_bytes_per_token
     taken = ledger.usable_bytes - ledger.kv_budget_bytes
     return PoolReport(

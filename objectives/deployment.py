@@ -45,7 +45,7 @@ def _replica(pool: Pool) -> Pool:
 
 def _setup(plan: DeploymentPlan, pool: Pool, site: Site) -> PoolSetup:
     chip = site.chips[pool.chip]
-    ledger = hbm_ledger(site.model, chip, pool, plan)
+    ledger = hbm_ledger(site.model, chip, pool, plan, site.longest_request_tokens)
     return PoolSetup(
         role=pool.role,
         replicas=pool.replicas,

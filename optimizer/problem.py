@@ -229,7 +229,8 @@ def _few_rounds(workload: Workload, loads: tuple[Load | None, ...]) -> Iterator[
 
 def _estimates(job: Job, site: Site) -> Iterator[str]:
     for kind, chip in site.chips.items():
-        names = [n for n in chip.estimates() if n != "usd_per_hour" or kind not in job.prices]
+        unused = {"nvme_gb_per_s", *(["usd_per_hour"] if kind in job.prices else [])}
+        names = [name for name in chip.estimates() if name not in unused]
         if names:
             yield f"figures of {kind} that are estimates or contradicted: {', '.join(names)}"
         blocks = [

@@ -181,7 +181,7 @@ def memory_suffices(plan: DeploymentPlan, site: Site) -> Infeasible | None:
     """Weights, activations and the KV of the longest request fit into HBM."""
     for pool in plan.pools:
         chip = site.chips[pool.chip]
-        ledger = hbm_ledger(site.model, chip, pool, plan)
+        ledger = hbm_ledger(site.model, chip, pool, plan, site.longest_request_tokens)
         tokens = (
             site.longest_input_tokens if pool.role == "prefill" else site.longest_request_tokens
         )

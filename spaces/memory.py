@@ -67,15 +67,25 @@ class HbmLedger:
         return f"{told} of {self.usable_bytes / 1e9:.1f} GB usable"
 
 
-def hbm_ledger(model: ModelSpec, chip: ChipSpec, pool: Pool, plan: DeploymentPlan) -> HbmLedger:
+def hbm_ledger(
+    model: ModelSpec,
+    chip: ChipSpec,
+    pool: Pool,
+    plan: DeploymentPlan,
+    longest_request_tokens: int | None = None,
+) -> HbmLedger:
     """The memory of a chip of `pool`.
 
     A sliding window's KV and a recurrent state do not grow with the context: they are counted
-    once for each running request (`request_bytes`). Sparse attention reads a part of what it
+    once for each running request (`request_bytes`), windows as full. Where no request is longer
+    than the window, its layers grow like the others. Sparse attention reads a part of what it
     keeps, and all that is kept counts here.
     """
     window = kv_bytes_per_token_per_chip(model, pool, plan.precision.kv, windowed=True)
     growing = kv_bytes_per_token_per_chip(model, pool, plan.precision.kv)
+    longest = longest_request_tokens or plan.max_model_len or model.max_context_tokens
+    if not growing or longest <= model.window_tokens:
+        growing, window = growing + window, 0.0
     return HbmLedger(
         hbm_bytes=chip.hbm_bytes,
         usable_bytes=chip.hbm_bytes * plan.hbm_fraction,
@@ -84,8 +94,8 @@ def hbm_ledger(model: ModelSpec, chip: ChipSpec, pool: Pool, plan: DeploymentPla
         embedding_bytes=embedding_bytes_per_chip(model, pool, plan.precision),
         activation_bytes=activation_bytes(model, pool),
         runtime_bytes=RUNTIME_BYTES,
-        kv_bytes_per_token=growing or window,
-        request_bytes=(window * model.window_tokens if growing else 0.0)
+        kv_bytes_per_token=growing,
+        request_bytes=window * model.window_tokens
         + fixed_bytes_per_request_per_chip(model, pool, plan.precision.kv),
     )
 
