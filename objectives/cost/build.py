@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from objectives.cost.collectives import all_reduce_s, all_to_all_s, gather_scatter_s, send_s
-from objectives.cost.context import ContextSeconds, context_seconds, local_pairs_s
+from objectives.cost.context import ContextSeconds, context_seconds
 from objectives.cost.layers import attention_layer_s, feed_forward_layer_s, stream_mixer_s
 from objectives.cost.machine import SECONDS_PER_US, Machine, machine_of
 from objectives.cost.operators import ACTIVATION_BYTES, gemm_s, routed_experts_s
@@ -88,6 +88,7 @@ class _Assembly:
             decode_token_s=shares * context.decode_token,
             decode_window_token_s=shares * context.decode_window_token,
             prefill_base_s=shares * context.prefill_base,
+            chunk_token_s=shares * context.chunk_token,
             pair_s=shares * context.pair,
             window_pair_s=shares * context.window_pair,
             read_s=shares * context.read,
@@ -117,8 +118,7 @@ class _Assembly:
         seconds = np.zeros_like(self.tokens)
         for attention in self.model.attention:
             one = attention_layer_s(self.machine, attention, hidden, tp, linear, self.tokens)
-            local = local_pairs_s(self.machine, attention, tp, self.precision.kv)
-            seconds += attention.layers * (one + self._all_reduce_s() + self.tokens * local)
+            seconds += attention.layers * (one + self._all_reduce_s())
         for ffn in self.model.ffn:
             one = feed_forward_layer_s(self.machine, ffn, hidden, tp, linear, self.tokens)
             seconds += ffn.layers * (one + self._exchange_s(ffn))

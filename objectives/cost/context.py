@@ -23,7 +23,8 @@ _MIDDLE_BYTES = 64e6
 
 @dataclass(frozen=True, slots=True)
 class ContextSeconds:
-    """Seconds per layer call, per request, and per context token; per chunk, pair and KV token.
+    """Seconds of one layer: in decode per call, request and context token; in prefill per chunk,
+    new token, query-key pair and KV token.
 
     Those of a `window` count tokens and pairs within the model's read limit only: the sliding
     window, or the length of context that fills a sparse selection.
@@ -34,6 +35,7 @@ class ContextSeconds:
     decode_token: float = 0.0
     decode_window_token: float = 0.0
     prefill_base: float = 0.0
+    chunk_token: float = 0.0
     pair: float = 0.0
     window_pair: float = 0.0
     read: float = 0.0
@@ -71,14 +73,6 @@ def decode_launch_us(row: DecodeAttentionRow, hbm_bytes_per_s: float) -> float:
     whole = _MIDDLE_BYTES / hbm_bytes_per_s
     left_over = whole / row.middle - whole / row.large
     return (row.latency_us + max(row.latency_us, left_over / SECONDS_PER_US)) / 2
-
-
-def local_pairs_s(machine: Machine, group: AttentionGroup, tp: int, kv: KvDtype) -> float:
-    """Seconds a new token multiplies with the window of compressed attention, always full."""
-    if not isinstance(group, CompressedAttention):
-        return 0.0
-    flops = _padded(machine, group.flops_per_pair, group.heads, tp)
-    return group.local_tokens * flops / machine.prefill_attention_flops(kv)
 
 
 def _grouped(machine: Machine, group: GqaAttention, tp: int, kv: KvDtype) -> ContextSeconds:
@@ -155,19 +149,22 @@ def _compressed(
 ) -> ContextSeconds:
     """Entries are read and multiplied like latents; a context token is one in `ratio` entries.
 
-    A decoding request reads its window, full, beside them.
+    Beside them a decoding request reads its window, and a new token multiplies with it, full.
     """
     row = machine.mla_decode(kv)
     read = group.entry_bytes(kv) / (machine.kv_bytes_per_s * row.memory)
+    decode_flops = machine.chip.peak_flops("bf16") * row.compute
+    entry = max(read, group.flops_per_pair / tp / decode_flops)
+    flops = _padded(machine, group.flops_per_pair, group.heads, tp)
+    pair = flops / machine.prefill_attention_flops(kv)
     total = ContextSeconds(
-        decode_base=machine.launch_s(row.latency_us), decode_request=group.local_tokens * read
+        decode_base=machine.launch_s(row.latency_us),
+        decode_request=group.local_tokens * entry,
+        chunk_token=group.local_tokens * pair,
     )
     if not group.ratio:
         return total
-    decode_flops = machine.chip.peak_flops("bf16") * row.compute
-    token = max(read, group.flops_per_pair / tp / decode_flops) / group.ratio
-    flops = _padded(machine, group.flops_per_pair, group.heads, tp)
-    pair = flops / group.ratio / machine.prefill_attention_flops(kv)
+    token, pair = entry / group.ratio, pair / group.ratio
     if group.top_k_entries:
         attend = ContextSeconds(decode_window_token=token, window_pair=pair)
     else:
@@ -198,8 +195,15 @@ def _scoring(machine: Machine, index: SparseIndex | None, ratio: int = 1) -> Con
 
 
 def _recurrent(machine: Machine, group: RecurrentAttention, tp: int) -> ContextSeconds:
-    """The state is read and written: once a step for a decoding request, once for a chunk."""
+    """The state is read and written: once a step for a decoding request, once for a chunk.
+
+    The new tokens of a chunk go through the chunked recurrence.
+    """
     row = machine.achieved.linear_attention
     state = 2 * group.state_bytes / tp / (machine.chip.hbm_bytes_per_s * row.memory)
-    launch = machine.launch_s(row.latency_us)
-    return ContextSeconds(decode_base=launch, decode_request=state, prefill_base=state)
+    return ContextSeconds(
+        decode_base=machine.launch_s(row.latency_us),
+        decode_request=state,
+        prefill_base=state,
+        chunk_token=group.state_flops_per_token / tp / machine.recurrence_flops,
+    )

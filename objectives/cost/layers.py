@@ -58,12 +58,8 @@ def attention_layer_s(
     shapes = attention_shapes(group, hidden_size, tp)
     moved = ACTIVATION_BYTES * (4 * hidden_size + 2 * shapes[0][0])
     kernels = _small_kernels(group, tp)
-    seconds = _products_s(machine, shapes, dtype, tokens)
-    seconds = seconds + small_kernels_s(machine, tokens, kernels, moved)
-    if isinstance(group, RecurrentAttention):
-        flops = tokens * group.state_flops_per_token / tp
-        seconds = seconds + flops / machine.recurrence_flops
-    return seconds
+    products = _products_s(machine, shapes, dtype, tokens)
+    return products + small_kernels_s(machine, tokens, kernels, moved)
 
 
 def feed_forward_layer_s(

@@ -27,7 +27,7 @@ class StepCosts:
         + the largest over ranks of
             [n > 0] decode_base_s[s] + n * decode_request_s[s]
             + S * decode_token_s[s] + W * decode_window_token_s[s]
-            + for each chunk: prefill_base_s[s]
+            + for each chunk: prefill_base_s[s] + c * chunk_token_s[s]
                 + max(pairs * pair_s[s] + windowed pairs * window_pair_s[s], (p + c) * read_s[s])
 
     where `pairs` = c p + c (c + 1) / 2 are the query-key pairs of a causal chunk, and windowed
@@ -46,6 +46,7 @@ class StepCosts:
     decode_token_s: Floats
     decode_window_token_s: Floats
     prefill_base_s: Floats
+    chunk_token_s: Floats
     pair_s: Floats
     window_pair_s: Floats
     read_s: Floats
@@ -123,7 +124,8 @@ def _chunk_seconds(costs: StepCosts, stage: int, new: int, cached: int) -> float
         costs.window_pair_s[stage]
     )
     read = (cached + new) * float(costs.read_s[stage])
-    return float(costs.prefill_base_s[stage]) + max(multiply, read)
+    own = float(costs.prefill_base_s[stage]) + new * float(costs.chunk_token_s[stage])
+    return own + max(multiply, read)
 
 
 def windowed_pairs(new: int, cached: int, window: int) -> float:

@@ -13,7 +13,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from objectives.cost.context import context_seconds, local_pairs_s
+from objectives.cost.context import context_seconds
 from objectives.cost.layers import attention_layer_s, stream_mixer_s
 from objectives.cost.machine import machine_of
 from objectives.cost.step_costs import windowed_pairs
@@ -78,7 +78,6 @@ def ratio(row: Measured) -> float:
     dtype: Dtype = "bf16" if name == "minimax-m3" else "fp8"
     tokens = np.array([float(batch * new)])
     seconds = float(attention_layer_s(machine, group, model.hidden_size, tp, dtype, tokens)[0])
-    seconds += batch * new * local_pairs_s(machine, group, tp, kv)
     context, limit = context_seconds(machine, group, tp, kv), model.read_limit_tokens
     if new == 1:
         length = cached + 1
@@ -89,7 +88,8 @@ def ratio(row: Measured) -> float:
         pairs = new * cached + new * (new + 1) / 2
         multiply = pairs * context.pair
         multiply += windowed_pairs(new, cached, limit) * context.window_pair
-        seconds += batch * max(multiply, (new + cached) * context.read)
+        one = new * context.chunk_token + max(multiply, (new + cached) * context.read)
+        seconds += batch * one
     return seconds / (us * 1e-6)
 
 
