@@ -108,7 +108,11 @@ class ReferenceSimulator:
         self.sharing = scenario.prefix_caching and workload.block_tokens > 0
         self.slot_tokens = workload.block_tokens if self.sharing else 1
         self.slot_blocks = math.ceil(self.slot_tokens / scenario.block_tokens)
-        self.concurrency = load.concurrency
+        self.concurrency = load.concurrency or load.sessions
+        self.horizon_s = load.horizon_s
+        self.idle_cap_s = load.system_idle_cap_s
+        self.in_flight = 0
+        self.last_end_s = 0.0
         self.now_s = 0.0
         self.serial = 0
         self.turn = self.decode_turn = 0
@@ -125,6 +129,7 @@ class ReferenceSimulator:
             first = sum(len(pool) for pool in self.pools)
             self.pools.append(self._pool(setup, first, setup.role != "decode"))
         offsets = workload.block_offsets
+        turns = bool(load.sessions or load.turns_wait)
         self.requests = [
             Request(
                 i,
@@ -134,15 +139,21 @@ class ReferenceSimulator:
                 tuple(int(b) for b in workload.block_ids[offsets[i] : offsets[i + 1]])
                 if self.sharing
                 else (),
-                int(workload.session[i]),
+                int(workload.session[i]) if turns else i,
                 float(workload.gap_s[i]),
             )
             for i in range(len(workload))
         ]
-        self.coming: deque[Request] = deque()
+        self.coming: deque[list[Request]] = deque()
+        begun: dict[int, list[Request]] = {}
         for request, parent in zip(self.requests, workload.parent.tolist(), strict=True):
-            waits_in = self.coming if parent < 0 else self.requests[parent].followers
-            waits_in.append(request)
+            if turns and parent >= 0:
+                self.requests[parent].followers.append(request)
+            elif load.sessions and request.session in begun:
+                begun[request.session].append(request)  # sent with the session's first
+            else:
+                begun[request.session] = [request]
+                self.coming.append(begun[request.session])
         self.turns_left = Counter(request.session for request in self.requests)
 
     def _pool(self, setup: PoolSetup, first: int, entry: bool) -> list[Replica]:
@@ -171,9 +182,10 @@ class ReferenceSimulator:
             for _ in range(min(self.concurrency, len(self.coming))):
                 self.at(0.0, SEND, -1, self.send_next)
         else:
-            for root in self.coming:
-                self.at(root.arrival_s, SEND, -1, self.send_next)
+            for roots in self.coming:
+                self.at(roots[0].arrival_s, SEND, -1, self.send_next)
         while self.events:
+            self.skip_idle_time()
             self.now_s, *_, happen = heapq.heappop(self.events)
             happen()
 
@@ -188,12 +200,30 @@ class ReferenceSimulator:
 
     # requests come, go to a rank, leave
 
+    def skip_idle_time(self) -> None:
+        if self.in_flight == 0 and not self.flows and self.idle_cap_s < math.inf:
+            until_s = max(self.now_s, self.last_end_s + self.idle_cap_s)
+            ahead_s = self.events[0][0] - until_s
+            if ahead_s > 0:
+                self.events = [(event[0] - ahead_s, *event[1:]) for event in self.events]
+
     def send_next(self) -> None:
         if self.coming:
-            self.send(self.coming.popleft())
+            first, *others = self.coming.popleft()
+            self.send(first)
+            for root in others:
+                self.at(
+                    self.now_s,
+                    SEND,
+                    root.number,
+                    lambda root=root: self.send(root),  # type: ignore[misc]
+                )
 
     def send(self, request: Request) -> None:
+        if self.now_s > self.horizon_s:
+            return
         request.arrival_s = self.now_s
+        self.in_flight += 1
         if not self.can_ever_fit(request):
             request.phase = "rejected"
             self.end_turn(request)
@@ -204,6 +234,8 @@ class ReferenceSimulator:
             self.at(entry_s, ENTRY, request.number, lambda: self.enter(request))
 
     def end_turn(self, request: Request) -> None:
+        self.in_flight -= 1
+        self.last_end_s = self.now_s
         for follower in request.followers:
             self.at(
                 self.now_s + follower.gap_s,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from objectives.workload import generate
-from objectives.workload.presets import preset, preset_names
+from objectives.workload.presets import preset, preset_names, workload_of
 from spaces.errors import InputError
 
 
@@ -13,7 +12,7 @@ from spaces.errors import InputError
 def test_each_preset_has_a_source_and_can_be_drawn(name: str) -> None:
     found = preset(name)
     assert found.name == name and found.source and found.title
-    assert len(generate(found.synthetic, seed=1)) == found.synthetic.requests
+    assert len(workload_of(name, 50)) == 50
 
 
 @pytest.mark.parametrize(
@@ -27,7 +26,7 @@ def test_each_preset_has_a_source_and_can_be_drawn(name: str) -> None:
 def test_fixed_lengths_lie_between_four_fifths_of_the_nominal_and_it(
     name: str, inputs: int, outputs: int
 ) -> None:
-    workload = generate(preset(name).synthetic, seed=3)
+    workload = workload_of(name, seed=3)
     for tokens, nominal in ((workload.input_tokens, inputs), (workload.output_tokens, outputs)):
         assert int(0.8 * nominal) <= tokens.min() < 0.81 * nominal
         assert 0.99 * nominal < tokens.max() <= nominal
@@ -36,7 +35,7 @@ def test_fixed_lengths_lie_between_four_fifths_of_the_nominal_and_it(
 
 def test_long_contexts_are_long_bounded_and_marked_as_an_assumption() -> None:
     found = preset("long-context")
-    workload = generate(found.synthetic, seed=3)
+    workload = workload_of("long-context", seed=3)
     assert found.status == "estimate"
     assert workload.input_tokens.min() >= 20_000 and workload.input_tokens.max() <= 400_000
     assert workload.input_tokens.mean() == pytest.approx(100_000, rel=0.15)
