@@ -157,7 +157,7 @@ def _requests(job: Job) -> tuple[Workload, list[str]]:
         return read.workload, list(_trace_notes(read, choice.requests))
     if choice.preset is not None:
         found = preset(choice.preset)
-        guess = [f"the workload {found.name} is an assumption: {found.source}"]
+        guess = [f"the workload {found.name} is an estimate: {found.source}"]
         notes = guess if found.status == "estimate" else []
         return _generated(found.synthetic, choice.requests, found.name, job.search.seed), notes
     assert choice.synthetic is not None, "a workload has one source"
