@@ -165,7 +165,7 @@ def _requests(job: Job) -> tuple[Workload, list[str]]:
         return token_scaled(read.workload, choice.token_scale), notes
     if choice.preset is not None:
         found = preset(choice.preset)
-        guess = [f"the workload {found.name} is an assumption: {found.source}"]
+        guess = [f"the workload {found.name} is an estimate: {found.source}"]
         workload = workload_of(
             choice.preset, choice.requests, seed, choice.parameters, choice.token_scale
         )
