@@ -12,7 +12,7 @@ from objectives.cost import (
     rank_link,
     step_costs,
 )
-from objectives.simulator import KvOnLink, PoolSetup, Scenario
+from objectives.simulator import KvOnLink, PoolSetup, Scenario, SharedStore
 from spaces.memory import hbm_ledger, host_kv_tokens
 from spaces.plan import DeploymentPlan, Pool
 from spaces.sharding import kv_bytes_per_token_per_chip
@@ -28,6 +28,10 @@ def scenario_of(plan: DeploymentPlan, site: Site) -> Scenario:
         router=plan.router,
         kv_on_link=_kv_on_link(plan, site),
         frontend_s=frontend_seconds(plan.engine),
+        retention=plan.kv.retention,
+        idle_limit_s=plan.kv.idle_limit_s or float("inf"),
+        store=_store(plan, site),
+        midfill_tokens=plan.midfill_tokens,
     )
 
 
@@ -81,6 +85,19 @@ def _link(plan: DeploymentPlan, pool: Pool, site: Site) -> KvLink:
     if not others:
         return KvLink(math.inf, 0.0)
     return rank_link(pool, site.chips[pool.chip], others[0], site.chips[others[0].chip])
+
+
+def _store(plan: DeploymentPlan, site: Site) -> SharedStore | None:
+    """The shared store, if the plan has one; it keeps one copy of each token's KV."""
+    if plan.kv.shared_gb == 0:
+        return None
+    kv = plan.precision.kv
+    per_token = site.model.kv_bytes_per_token(kv) + site.model.windowed_kv_bytes_per_token(kv)
+    bound = plan.kv.shared_gb_per_s
+    return SharedStore(
+        tokens=int(plan.kv.shared_gb * 1e9 / per_token),
+        bytes_per_s=bound * 1e9 if bound else float("inf"),
+    )
 
 
 def _kv_on_link(plan: DeploymentPlan, site: Site) -> KvOnLink:

@@ -93,7 +93,7 @@ def request_metrics(result: SimulationResult, slo: Slo | None) -> dict[str, floa
     }
     if not finished.any():
         return metrics
-    hits = records.hbm_hit_tokens + records.host_hit_tokens
+    hits = records.hit_tokens
     metrics["prefix_hit_fraction"] = float(
         hits[finished].sum() / records.input_tokens[finished].sum()
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
@@ -15,6 +16,8 @@ from spaces.space import SearchSpace
 Option = TypeVar("Option")
 Parameters = dict[str, float | str]
 
+# What a space decides about a plan; the rest is given by the job.
+_SEARCHED = ("topology", "engine", "pools", "precision", "kv", "router", "load")
 _POSITION = FloatDistribution(0.0, 1.0)
 
 
@@ -54,13 +57,17 @@ class TrialDraw:
 
 
 def parameters_of(plan: DeploymentPlan, space: SearchSpace) -> Parameters | None:
-    """The trial parameters that make `space` give `plan`; None where the space lacks it."""
+    """The trial parameters that make `space` give `plan`; None where the space lacks it.
+
+    What is not searched, such as the memory share, is the space's own and may differ.
+    """
     draw = _PlanDraw(plan)
     try:
-        space.plan(draw)
+        found = space.plan(draw)
     except _NotAnOption:
         return None
-    return draw.parameters
+    same = all(getattr(found, part) == getattr(plan, part) for part in _SEARCHED)
+    return draw.parameters if same else None
 
 
 def all_parameters(space: SearchSpace) -> Iterator[tuple[str, Parameters]]:
@@ -72,6 +79,20 @@ def all_parameters(space: SearchSpace) -> Iterator[tuple[str, Parameters]]:
         path = draw.next_path()
         if not path:
             return
+
+
+def neighbour(
+    parent: Parameters, space: SearchSpace, chance: random.Random
+) -> tuple[str, Parameters]:
+    """A plan with one or two of the parent's answers drawn anew, as point id and parameters.
+
+    Questions that only the new answers raise are answered by chance.
+    """
+    count = min(len(parent), chance.choice((1, 1, 2)))
+    anew = chance.sample(sorted(parent), count)
+    kept = {name: answer for name, answer in parent.items() if name not in anew}
+    draw = _MutatedDraw(kept, chance)
+    return space.plan(draw).point_id, draw.parameters
 
 
 class _NotAnOption(Exception):
@@ -121,9 +142,15 @@ def _answer(plan: DeploymentPlan, name: str) -> object:
         "kv": plan.precision.kv,
         "chips": "+".join(pool.chip for pool in plan.pools),
         "host_gb_per_chip": plan.kv.host_gb_per_chip,
+        "shared_gb": plan.kv.shared_gb,
+        "retention": plan.kv.retention,
+        "idle_limit_s": plan.kv.idle_limit_s,
+        "midfill_threshold_tokens": plan.midfill_tokens,
         "router": plan.router,
         "load": plan.load,
     }
+    if setting not in answers:
+        raise _NotAnOption(name)  # a question about a pool that the plan lacks
     return answers[setting]
 
 
@@ -158,6 +185,27 @@ class _CountingDraw:
         if depth == len(self._path):
             self._path.append(0)
         return self._path[depth]
+
+
+class _MutatedDraw:
+    """Answers as it was answered before where that is kept, and by chance elsewhere."""
+
+    def __init__(self, kept: Parameters, chance: random.Random) -> None:
+        self._kept = kept
+        self._chance = chance
+        self.parameters: Parameters = {}
+
+    def ordered(self, name: str, options: Sequence[Option]) -> Option:
+        position = self._kept.get(name, self._chance.random())
+        assert isinstance(position, float), "an ordered question has a position"
+        self.parameters[name] = position
+        return at_position(position, options)
+
+    def unordered(self, name: str, options: Sequence[Option]) -> Option:
+        words = [str(option) for option in options]
+        word = self._kept.get(name, self._chance.choice(words))
+        self.parameters[name] = word
+        return options[words.index(str(word))]
 
 
 def _middle(place: int, size: int) -> float:

@@ -239,6 +239,23 @@ class Job(Document):
         bounds = [_located(parse_constraint, text, index) for index, text in enumerate(texts)]
         return tuple(f"{c.metric} {c.relation} {_number(c.bound)}" for c in bounds)
 
+    @field_validator("slo", mode="after")
+    @classmethod
+    def _limits(cls, slo: Slo | None) -> Slo | None:
+        limits = {} if slo is None else slo.model_dump(exclude_none=True)
+        for key, limit in limits.items():
+            if not limit > 0:
+                raise InputError(
+                    "a limit must be above 0", key=key, value=limit, remedy="leave the key out"
+                )
+        if slo is not None and not limits:
+            raise InputError(
+                "an SLO needs a limit",
+                value="none",
+                remedy=f"give one of {', '.join(Slo.model_fields)}",
+            )
+        return slo
+
     @field_validator("space", mode="after")
     @classmethod
     def _canonical_chips(cls, space: SpaceOptions) -> SpaceOptions:

@@ -22,7 +22,7 @@ from objectives.workload import (
     read_trace,
 )
 from objectives.workload.presets import preset
-from optimizer.job import Job, LoadRange
+from optimizer.job import Job, LoadRange, load_job
 from spaces import catalog
 from spaces.errors import InputError
 from spaces.feasibility import weights_can_be_had
@@ -54,6 +54,15 @@ class Problem:
     seed: int
     notes: tuple[str, ...]
     facts_digest: Mapping[str, str]
+
+
+def posed(path: Path, **search: float | None) -> tuple[Job, Problem]:
+    """The job in a file and its problem; `search` replaces settings of that key unless None."""
+    job = load_job(path).with_search(**search)
+    try:
+        return job, prepare(job)
+    except InputError as error:
+        raise error.located(str(path)) from None
 
 
 def prepare(job: Job) -> Problem:

@@ -90,7 +90,8 @@ def run_study(
         seconds = time.perf_counter() - started
         write_run(directory, opening | finished_run(results, seconds, stop_reason))
         write_review(directory, results)
-    return Outcome(results, stop_reason, interrupt.asked, repaired)
+    interrupted = stop_reason if stop_reason == interrupt.asked else ""
+    return Outcome(results, stop_reason, interrupted, repaired)
 
 
 def fork_seeds(
@@ -98,7 +99,8 @@ def fork_seeds(
 ) -> tuple[list[Parameters], int]:
     """Parameters in `space` of the front of the study in `directory`, and how many points of it
     the space lacks."""
-    front = read_results(directory, storage_url).front
+    elsewhere = read_run(directory).get("storage") is not None
+    front = read_results(directory, storage_url if elsewhere else None).front
     found = [parameters_of(point.plan, space) for point in front.points]
     seeds = [parameters for parameters in found if parameters is not None]
     return seeds, len(found) - len(seeds)

@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from objectives.goals import Objective
-from optimizer.draws import Parameters, TrialDraw, all_parameters
+from optimizer.draws import Parameters, TrialDraw, all_parameters, neighbour, parameters_of
 from optimizer.evaluate import Evaluation
 from optimizer.executor import Executor
 from optimizer.job import SearchSettings
@@ -34,6 +35,8 @@ from optimizer.records import (
     tell,
 )
 from optimizer.sampling import sampler_for, trial_seed
+from results.front import pareto_front
+from results.trials import TrialRecord
 from spaces.plan import DeploymentPlan
 from spaces.space import SearchSpace
 
@@ -41,6 +44,8 @@ from spaces.space import SearchSpace
 BARREN_BATCHES = 5
 # A space no larger is finished by counting once a whole batch of the sampler repeats.
 COUNTABLE = 5_000
+# Drawings of a neighbour until one is new.
+NEIGHBOUR_ATTEMPTS = 20
 
 
 class Watch(Protocol):
@@ -79,6 +84,7 @@ class Search:
     watch: Watch
     interrupted: Callable[[], str] = lambda: ""
     seeds: Sequence[Parameters] = ()
+    _records: list[TrialRecord] = field(default_factory=list)
     _known: dict[str, StoredTrial] = field(default_factory=dict)
     _repeats: int = 0
     _size: int = 0
@@ -102,6 +108,7 @@ class Search:
         self.watch.begin(trials)
 
     def _remember(self, trial: StoredTrial) -> None:
+        self._records.append(trial.record)
         self._known.setdefault(trial.record.plan.point_id, trial)
         self._repeats = 0 if trial.record.same_as is None else self._repeats + 1
 
@@ -134,22 +141,47 @@ class Search:
         return attached + [self._ask(n, end, given.get(n)) for n in range(len(trials), end)]
 
     def _batch_size(self) -> int:
-        return min(self.settings.batch_size, self.settings.trials - len(self._known))
+        left = min(self.settings.trials, self._size) - len(self._known)
+        return min(self.settings.batch_size, left)
 
     def _given(self, start: int, end: int) -> dict[int, Parameters]:
         """Parameters that are not left to the sampler, by trial number.
 
-        First come the study's seeds. Later, when the sampler asked a whole batch of nothing new
-        in a space that can be counted, come points it never asked for.
+        First come the study's seeds. Later, as many trials as repeated an earlier one in the last
+        batch are given new points: neighbours of the front, or, once a whole batch repeated in a
+        space that can be counted, points never asked for.
         """
-        given = {n: self.seeds[n] for n in range(start, min(end, len(self.seeds)))}
-        stuck = self._repeats >= self.settings.batch_size
-        if not stuck or self._size > COUNTABLE:
-            return given
-        new = [found for point, found in all_parameters(self.space) if point not in self._known]
+        seeds = {n: self.seeds[n] for n in range(start, min(end, len(self.seeds)))}
+        last = self._records[-self.settings.batch_size :]
+        repeats = min(end - start, sum(record.same_as is not None for record in last))
         chance = random.Random(trial_seed(self.settings.seed, start))
-        picked = chance.sample(new, min(end - start, len(new)))
-        return dict(enumerate(picked, start)) | given
+        if self._repeats >= self.settings.batch_size and self._size <= COUNTABLE:
+            new = [found for point_id, found in self._countable if point_id not in self._known]
+            found = chance.sample(new, min(end - start, len(new)))
+        else:
+            found = self._neighbours(repeats, chance)
+        return dict(enumerate(found, start)) | seeds
+
+    def _neighbours(self, count: int, chance: random.Random) -> list[Parameters]:
+        """Up to `count` unknown points that differ little from points of the front."""
+        if not count or self.settings.sampler == "random":
+            return []
+        front = pareto_front(self._records, self.objectives).points
+        parents = [parameters_of(point.plan, self.space) for point in front]
+        found: dict[str, Parameters] = {}
+        for _ in range(NEIGHBOUR_ATTEMPTS * count if parents else 0):
+            parent = chance.choice(parents)
+            assert parent is not None, "the front is in the space"
+            point_id, parameters = neighbour(parent, self.space, chance)
+            if point_id not in self._known:
+                found.setdefault(point_id, parameters)
+            if len(found) == count:
+                break
+        return list(found.values())
+
+    @cached_property
+    def _countable(self) -> list[tuple[str, Parameters]]:
+        return list(all_parameters(self.space))
 
     def _ask(self, number: int, end: int, given: Parameters | None) -> _Asked:
         if given is not None:

@@ -35,6 +35,7 @@ MAIN_METRICS = (
     "output_tokens_per_s_per_chip",
     "usd_per_m_output_tokens",
 )
+_TIER_SIZES = ("host_gb_per_chip", "shared_gb", "idle_limit_s")
 _POOL_COUNTS = ("replicas", "tp", "pp", "ep", "dp", "max_num_seqs", "max_num_batched_tokens")
 
 
@@ -183,6 +184,10 @@ def _row(trial: TrialRecord) -> dict[str, object]:
         "weights": plan.precision.weights,
         "kv_dtype": plan.precision.kv,
         "host_gb_per_chip": plan.kv.host_gb_per_chip,
+        "shared_gb": plan.kv.shared_gb,
+        "retention": plan.kv.retention,
+        "idle_limit_s": plan.kv.idle_limit_s,
+        "midfill_threshold_tokens": plan.midfill_tokens if plan.has_midfill else None,
         "router": plan.router,
     }
     for pool in plan.pools:
@@ -206,7 +211,8 @@ def _pool_column(role: Role, setting: str) -> str:
 
 def _columns() -> list[str]:
     pools = [_pool_column(role, s) for role in get_args(Role) for s in ("chip", *_POOL_COUNTS)]
-    settings = ["engine", "weights", "kv_dtype", "host_gb_per_chip", "router"]
+    tiers = [*_TIER_SIZES, "retention", "midfill_threshold_tokens"]
+    settings = ["engine", "weights", "kv_dtype", *tiers, "router"]
     load = ["concurrency", "request_rate"]
     bands = [f"{name}_{end}" for name in METRICS for end in ("lo", "hi")]
     return ["point_id", "plan_id", "topology", *pools, *settings, *load, *METRICS, *bands]
@@ -215,10 +221,11 @@ def _columns() -> list[str]:
 def _kind(column: str) -> str:
     """The pandas type of a column of numbers, which may lack some; empty for other columns."""
     pool_counts = {_pool_column(role, name) for role in get_args(Role) for name in _POOL_COUNTS}
-    if column in {"trial", "same_as", "concurrency"} | pool_counts:
+    counts = {"trial", "same_as", "concurrency", "midfill_threshold_tokens"}
+    if column in counts | pool_counts:
         return "Int64"
     metric = column.removesuffix("_lo").removesuffix("_hi")
-    return "float64" if metric in {*METRICS, "host_gb_per_chip", "request_rate"} else ""
+    return "float64" if metric in {*METRICS, *_TIER_SIZES, "request_rate"} else ""
 
 
 def _stored(point: TrialRecord) -> _StoredPoint:

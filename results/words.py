@@ -61,7 +61,7 @@ def describe_layout(pool: Pool) -> str:
 
 
 def describe_settings(plan: DeploymentPlan) -> str:
-    """Engine, number formats and host KV memory of a plan, on one line."""
+    """Engine, number formats, KV tiers and routing threshold of a plan, on one line."""
     words = [
         f"{plan.engine} {plan.engine_version}".strip(),
         f"{plan.precision.weights} weights",
@@ -69,6 +69,13 @@ def describe_settings(plan: DeploymentPlan) -> str:
     ]
     if plan.kv.host_gb_per_chip:
         words.append(f"{plan.kv.host_gb_per_chip:g} GB host KV per chip")
+    if plan.kv.shared_gb:
+        words.append(f"{plan.kv.shared_gb:g} GB shared KV store")
+    if plan.kv.retention != "lru":
+        limit = f" {plan.kv.idle_limit_s:g} s" if plan.kv.idle_limit_s else ""
+        words.append(f"{plan.kv.retention}{limit}")
+    if plan.has_midfill:
+        words.append(f"midfill up to {plan.midfill_tokens} uncached tokens")
     return ", ".join(words)
 
 

@@ -17,7 +17,9 @@ class EngineSpec(Document):
     `alternating` where a step is either prefill or decode. `block_size` is in tokens.
     `expert_parallel_sizes` is the rule for the ranks over which experts are spread: `one-or-all`
     of the tp x dp ranks of a stage, or any of their `divisors`. `attention_dp_sizes` is the rule
-    for attention data parallelism: `any`, or `one-or-all` ranks.
+    for attention data parallelism: `any`, or `one-or-all` ranks. Without
+    `stages_exchange_kv`, pools that hand KV to one another have a single pipeline stage and TP
+    sizes of which one divides the other.
     """
 
     name: str
@@ -31,6 +33,7 @@ class EngineSpec(Document):
     weight_formats: tuple[Dtype, ...] = Field(min_length=1)
     expert_parallel_sizes: Literal["one-or-all", "divisors"]
     attention_dp_sizes: Literal["any", "one-or-all"]
+    stages_exchange_kv: bool = True
     exportable: bool = True
     source: str
     checked: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from spaces.memory import hbm_ledger
 from spaces.plan import DeploymentPlan, Pool
@@ -105,6 +106,27 @@ def engine_runs_it(plan: DeploymentPlan, site: Site) -> Infeasible | None:
     return None
 
 
+def pools_exchange_kv(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """The engine can move KV between the layouts of the pools."""
+    engine = site.engines[plan.engine]
+    if plan.topology == "aggregated" or engine.stages_exchange_kv:
+        return None
+    for pool in plan.pools:
+        if pool.pp > 1:
+            reason = (
+                f"{engine.title} moves KV between pools without pipeline stages, not pp {pool.pp}"
+            )
+            return Infeasible("engine", reason, 1.0)
+    sizes = sorted(pool.tp for pool in plan.pools)
+    for small, large in pairwise(sizes):
+        if large % small:
+            reason = (
+                f"{engine.title} moves KV between TP sizes that divide, not {small} and {large}"
+            )
+            return Infeasible("engine", reason, 1.0)
+    return None
+
+
 def layout_divides(plan: DeploymentPlan, site: Site) -> Infeasible | None:
     """Heads, experts and layers divide over the ranks."""
     for pool in plan.pools:
@@ -183,7 +205,9 @@ def memory_suffices(plan: DeploymentPlan, site: Site) -> Infeasible | None:
         chip = site.chips[pool.chip]
         ledger = hbm_ledger(site.model, chip, pool, plan, site.longest_request_tokens)
         tokens = (
-            site.longest_input_tokens if pool.role == "prefill" else site.longest_request_tokens
+            site.longest_request_tokens
+            if pool.role in ("aggregated", "decode")
+            else site.longest_input_tokens
         )
         kv = tokens * ledger.kv_bytes_per_token + ledger.request_bytes
         needed = ledger.usable_bytes - ledger.kv_budget_bytes + kv
@@ -212,6 +236,29 @@ def host_memory_suffices(plan: DeploymentPlan, site: Site) -> Infeasible | None:
                 f"{there:g} GB of {'its own DRAM' if chip.own_dram else 'host memory'}"
             )
             return Infeasible("host memory", reason, plan.kv.host_gb_per_chip / there - 1)
+    return None
+
+
+def midfill_can_reach_kv(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """A midfill pool finds the KV of earlier turns in a store that all pools share."""
+    if not plan.has_midfill:
+        return None
+    if plan.kv.shared_gb == 0:
+        return Infeasible("midfill", "a midfill pool needs a shared KV store (kv.shared_gb)", 1.0)
+    if plan.kv.retention not in ("write-through", "offload-at-turn-end"):
+        reason = f"retention {plan.kv.retention} never puts KV into the store before a turn ends"
+        return Infeasible("midfill", reason, 1.0)
+    if not plan.prefix_caching:
+        return Infeasible("midfill", "a midfill pool needs prefix caching", 1.0)
+    return None
+
+
+def retention_has_a_tier(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """KV is copied or moved down only where there is a tier below HBM."""
+    moves = plan.kv.retention in ("write-through", "offload-at-turn-end")
+    if moves and plan.kv.host_gb_per_chip == 0 and plan.kv.shared_gb == 0:
+        reason = f"retention {plan.kv.retention} needs host memory or a shared store to move KV to"
+        return Infeasible("retention", reason, 1.0)
     return None
 
 
@@ -245,9 +292,12 @@ RULES: tuple[Rule, ...] = (
     layout_divides,
     stages_even_enough,
     engine_runs_it,
+    pools_exchange_kv,
     weights_can_be_had,
     batch_within_step,
     context_within_model,
     host_memory_suffices,
+    retention_has_a_tier,
+    midfill_can_reach_kv,
     memory_suffices,
 )

@@ -6,12 +6,19 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from spaces.draw import Draw
-from spaces.feasibility import Infeasible, engine_runs_it, layout_conflict, memory_suffices
+from spaces.feasibility import (
+    Infeasible,
+    engine_runs_it,
+    layout_conflict,
+    memory_suffices,
+    pools_exchange_kv,
+)
 from spaces.options import SpaceOptions
 from spaces.plan import DeploymentPlan, Pool
 from spaces.site import Site
 
-# Prompts in progress at once on a rank of a prefill pool: more than its steps have room for.
+# Prompts in progress at once on a rank of a prefill or midfill pool: more than its steps have room
+# for.
 PREFILL_SEQS = 32
 
 
@@ -29,7 +36,8 @@ def candidate_layouts(
         for ep in _expert_sizes(plan, site, options, tp * dp) if tp * pp * dp <= budget else ():
             layout = pool.model_copy(update={"tp": tp, "pp": pp, "dp": dp, "ep": ep})
             alone = plan.model_copy(update={"pools": (layout,)})
-            if not layout_conflict(layout, site) and engine_runs_it(alone, site) is None:
+            runs = engine_runs_it(alone, site) is None and pools_exchange_kv(alone, site) is None
+            if runs and not layout_conflict(layout, site):
                 yield layout
 
 
@@ -43,10 +51,11 @@ def legal_batches(
 ) -> tuple[tuple[int, int], ...]:
     """The (max_num_batched_tokens, max_num_seqs) that fit, ascending.
 
-    A prefill pool's seats are fixed, and a decode pool's steps are as small as its seats let them
-    be: neither changes what such a pool can do.
+    The seats of a prefill or midfill pool are fixed, and a decode pool's steps are as small as its
+    seats let them be: neither changes what such a pool can do.
     """
-    seqs = (PREFILL_SEQS,) if pool.role == "prefill" else tuple(sorted(options.max_num_seqs))
+    prompts = pool.role in ("prefill", "midfill")
+    seqs = (PREFILL_SEQS,) if prompts else tuple(sorted(options.max_num_seqs))
     tokens = sorted(options.max_num_batched_tokens)
     if pool.role == "decode":
         pairs = [(max(tokens[0], seats), seats) for seats in seqs]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
 
 from spaces.documents import Document
-from spaces.plan import Role, Router, Topology
+from spaces.plan import DEFAULT_MIDFILL_TOKENS, Retention, Role, Router, Topology
 
 
 def _listed(value: Any) -> Any:
@@ -37,9 +37,14 @@ class SpaceOptions(Document):
     max_num_seqs: Sizes = (8, 16, 32, 64, 128, 256, 512)
     max_num_batched_tokens: Sizes = (2048, 4096, 8192, 16384)
     host_gb_per_chip: Annotated[tuple[NonNegative, ...], OneOrMore, Field(min_length=1)] = (0.0,)
+    shared_gb: Annotated[tuple[NonNegative, ...], OneOrMore, Field(min_length=1)] = (0.0,)
+    retention: Annotated[tuple[Retention, ...], OneOrMore, Field(min_length=1)] = ("lru",)
+    idle_limit_s: Annotated[tuple[PositiveFloat, ...], OneOrMore, Field(min_length=1)] = (300.0,)
+    midfill_threshold_tokens: Sizes = (DEFAULT_MIDFILL_TOKENS,)
     router: Annotated[tuple[Router, ...], OneOrMore, Field(min_length=1)] = ("least-loaded",)
     aggregated_chips: Annotated[tuple[str, ...], OneOrMore] = ()
     prefill_chips: Annotated[tuple[str, ...], OneOrMore] = ()
+    midfill_chips: Annotated[tuple[str, ...], OneOrMore] = ()
     decode_chips: Annotated[tuple[str, ...], OneOrMore] = ()
 
     def chips(self, role: Role) -> tuple[str, ...]:
@@ -47,5 +52,6 @@ class SpaceOptions(Document):
         return {
             "aggregated": self.aggregated_chips,
             "prefill": self.prefill_chips,
+            "midfill": self.midfill_chips,
             "decode": self.decode_chips,
         }[role]

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from spaces.draw import Draw
 from spaces.errors import NothingFeasible
+from spaces.feasibility import midfill_can_reach_kv, retention_has_a_tier
 from spaces.layouts import (
     candidate_layouts,
     draw_layout,
@@ -37,6 +38,9 @@ from spaces.precision import KvDtype, WeightsName
 from spaces.site import Site
 
 Option = TypeVar("Option")
+
+# The rules that decide which tiers and retentions a topology can have.
+TIER_RULES = (retention_has_a_tier, midfill_can_reach_kv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +74,15 @@ class SearchSpace:
         """A legal plan at a load, by the answers of `draw`; `NothingFeasible` if there is none."""
         branch = self._draw_branch(draw)
         pools = self._draw_pools(draw, branch)
-        host_gb = _ordered(draw, "host_gb_per_chip", self.options.host_gb_per_chip)
+        threshold = None
+        if "midfill" in TOPOLOGY_ROLES[branch.topology]:
+            thresholds = self.options.midfill_threshold_tokens
+            threshold = _ordered(draw, "midfill_threshold_tokens", thresholds)
         return self._on(branch).model_copy(
             update={
                 "pools": pools,
-                "kv": KvTiers(host_gb_per_chip=host_gb),
+                "kv": self._draw_tiers(draw, branch),
+                "midfill_threshold_tokens": threshold,
                 "router": _unordered(draw, "router", self.options.router),
                 "load": _ordered(draw, "load", self.loads),
             }
@@ -82,9 +90,10 @@ class SearchSpace:
 
     def size(self) -> int:
         """How many plans, each load apart, the space holds."""
-        pools = sum(self._pool_choices(branch) for branch in self.legal)
-        options = self.options
-        return pools * len(options.host_gb_per_chip) * len(options.router) * len(self.loads)
+        plans = sum(
+            self._pool_choices(branch) * self._tier_choices(branch) for branch in self.legal
+        )
+        return plans * len(self.options.router) * len(self.loads)
 
     def dimensions(self) -> dict[str, list[str]]:
         """Each dimension with the values that some legal plan takes."""
@@ -105,6 +114,8 @@ class SearchSpace:
         note("max_num_seqs", *self.options.max_num_seqs)
         note("max_num_batched_tokens", *self.options.max_num_batched_tokens)
         note("host_gb_per_chip", *(f"{gb:g}" for gb in self.options.host_gb_per_chip))
+        note("shared_gb", *(f"{gb:g}" for gb in self.options.shared_gb))
+        note("retention", *self.options.retention)
         note("router", *self.options.router)
         note("load", *(load or "as recorded" for load in self.loads))
         return {name: list(found) for name, found in values.items()}
@@ -113,7 +124,11 @@ class SearchSpace:
     def legal(self) -> dict[Branch, tuple[tuple[Pool, ...], ...]]:
         """The legal layouts of each pool of each branch that has a legal plan."""
         found = {branch: self._layouts(branch) for branch in self._branches()}
-        legal = {branch: pools for branch, pools in found.items() if self._room_for(pools)}
+        legal = {
+            branch: pools
+            for branch, pools in found.items()
+            if self._room_for(pools) and self._tiers(branch)
+        }
         if not legal:
             raise NothingFeasible(self._why_nothing())
         return legal
@@ -180,6 +195,46 @@ class SearchSpace:
             name = f"{name}{answer}." if len(options) > 1 else name
         return remaining[0]
 
+    def _draw_tiers(self, draw: Draw, branch: Branch) -> KvTiers:
+        """Tier sizes first, then a retention that has somewhere to put KV, then its limit."""
+        remaining = self._tiers(branch)
+        for name in ("host_gb_per_chip", "shared_gb"):
+            size = _ordered(draw, name, _distinct(getattr(tiers, name) for tiers in remaining))
+            remaining = [tiers for tiers in remaining if getattr(tiers, name) == size]
+        retention = _ordered(draw, "retention", _distinct(t.retention for t in remaining))
+        remaining = [tiers for tiers in remaining if tiers.retention == retention]
+        limit_s = _ordered(draw, "idle_limit_s", [tiers.idle_limit_s for tiers in remaining])
+        return next(tiers for tiers in remaining if tiers.idle_limit_s == limit_s)
+
+    def _tiers(self, branch: Branch) -> list[KvTiers]:
+        """The tiers and retentions that a topology can use, in the order of the options."""
+        options = self.options
+        plan = self._on(branch)
+        found = []
+        for host_gb, shared_gb, retention in product(
+            options.host_gb_per_chip, options.shared_gb, options.retention
+        ):
+            limits = options.idle_limit_s if retention == "drop-after-idle" else (None,)
+            for limit_s in limits:
+                tiers = self.base.kv.model_copy(
+                    update={
+                        "host_gb_per_chip": host_gb,
+                        "shared_gb": shared_gb,
+                        "retention": retention,
+                        "idle_limit_s": limit_s,
+                    }
+                )
+                with_tiers = plan.model_copy(update={"kv": tiers})
+                broken = (rule(with_tiers, self.site) for rule in TIER_RULES)
+                if all(refusal is None for refusal in broken):
+                    found.append(tiers)
+        return found
+
+    def _tier_choices(self, branch: Branch) -> int:
+        thresholds = len(self.options.midfill_threshold_tokens)
+        has_midfill = "midfill" in TOPOLOGY_ROLES[branch.topology]
+        return len(self._tiers(branch)) * (thresholds if has_midfill else 1)
+
     def _draw_pools(self, draw: Draw, branch: Branch) -> tuple[Pool, ...]:
         """The pools: each one's layout first, then replicas of what the budget leaves."""
         left = {kind: budget.most for kind, budget in self.site.budget.items()}
@@ -220,16 +275,8 @@ class SearchSpace:
                 size = layout.chips_per_replica
                 sizes[size] = sizes.get(size, 0) + batches
             weights.append(sizes)
-        budgets = [self.site.budget[chip].most for chip in branch.chips]
-        if len(weights) == 1:
-            return sum((budgets[0] // size) * count for size, count in weights[0].items())
-        shared = branch.chips[0] == branch.chips[1]
-        return sum(
-            first_count * second_count * _replica_pairs(first, second, budgets, shared)
-            for (first, first_count), (second, second_count) in product(
-                weights[0].items(), weights[1].items()
-            )
-        )
+        left = {kind: budget.most for kind, budget in self.site.budget.items()}
+        return _count(list(zip(branch.chips, weights, strict=True)), left)
 
     def _engines_that_do_not_run(self) -> Iterator[str]:
         for name, kind in product(self.engines, self.site.budget):
@@ -262,12 +309,20 @@ class SearchSpace:
         )
 
 
-def _replica_pairs(first: int, second: int, budgets: list[int], shared: bool) -> int:
-    """Pairs of replica counts of two pools with `first` and `second` chips a replica."""
-    if not shared:
-        return (budgets[0] // first) * (budgets[1] // second)
-    most = (budgets[0] - second) // first
-    return sum((budgets[0] - count * first) // second for count in range(1, most + 1))
+def _count(pools: Sequence[tuple[str, dict[int, int]]], left: dict[str, int]) -> int:
+    """Ways to give every pool a layout, a batch and replicas within the chips that are left.
+
+    Each pool comes as its chip kind and how many layouts x batches there are of each size.
+    """
+    if not pools:
+        return 1
+    (chip, sizes), others = pools[0], pools[1:]
+    total = 0
+    for size, choices in sizes.items():
+        for replicas in range(1, left[chip] // size + 1):
+            rest = left | {chip: left[chip] - replicas * size}
+            total += choices * _count(others, rest)
+    return total
 
 
 def _smallest(layouts: Sequence[Pool]) -> int:

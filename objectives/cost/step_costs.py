@@ -13,6 +13,24 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionTables:
+    """Attention of a rank read from measured profiles, one table for decode and one for prefill.
+
+    `decode_s[n, k]` are the seconds of a stage for `n` decoding requests whose mean context
+    (rounded down) is `k` x `context_tokens` when rounded up. `prefill_s[p, c]` are those of
+    chunks whose cached contexts, each rounded up, sum to `p` x `context_tokens`, and whose new
+    tokens have `c` as the root of the sum of their squares (rounded). Beyond an end of a table
+    its last entry counts. With several requests of a kind the entry is multiplied by the factor.
+    """
+
+    context_tokens: int
+    decode_s: Floats
+    prefill_s: Floats
+    several_decodes: float = 1.0
+    several_chunks: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class StepCosts:
     """Seconds of one engine step of one replica; axis 0 of the arrays is the pipeline stage.
 
@@ -53,6 +71,7 @@ class StepCosts:
     window_tokens: int
     host_s: float
     request_s: float
+    tables: AttentionTables | None = None
 
     @property
     def stages(self) -> int:

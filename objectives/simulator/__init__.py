@@ -1,7 +1,7 @@
 """The event-driven simulator: a scenario and an offered load in, request records out."""
 
 from objectives.simulator.records import PoolRecord, RequestRecords, SimulationResult
-from objectives.simulator.scenario import KvOnLink, PoolSetup, Scenario
+from objectives.simulator.scenario import KvOnLink, PoolSetup, Scenario, SharedStore
 from objectives.simulator.simulate import simulate
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "PoolSetup",
     "RequestRecords",
     "Scenario",
+    "SharedStore",
     "SimulationResult",
     "simulate",
 ]

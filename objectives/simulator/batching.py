@@ -18,11 +18,12 @@ from objectives.simulator.cache import (
     release,
     take_blocks,
 )
-from objectives.simulator.events import push
+from objectives.simulator.flows import kv_bytes, start_flow
 from objectives.simulator.jit import compiled
 from objectives.simulator.state import (
     DECODING,
-    FETCH_END,
+    FETCH,
+    HAND_OFF,
     HANDED_OFF,
     NONE,
     PREFILLING,
@@ -30,7 +31,6 @@ from objectives.simulator.state import (
     WAITING,
     State,
 )
-from objectives.simulator.transfers import start_transfer
 
 
 @compiled
@@ -48,12 +48,13 @@ def fill_batch(state: State, replica_id: int, flight: int) -> int:
         for rank_id in ranks:
             if state.ranks[rank_id].outstanding > 0:
                 decodes = _choose_decodes(state, rank_id, flight)
-                chunks = _choose_prompts(state, rank_id, flight, pool.step_tokens - decodes)
+                budget = pool.step_tokens - decodes
+                chunks = _choose_prompts(state, rank_id, flight, budget, decodes)
                 chosen += decodes + chunks
         return chosen
     for rank_id in ranks:
         if state.ranks[rank_id].outstanding > 0:
-            chosen += _choose_prompts(state, rank_id, flight, pool.step_tokens)
+            chosen += _choose_prompts(state, rank_id, flight, pool.step_tokens, 0)
     if chosen == 0:
         for rank_id in ranks:
             if state.ranks[rank_id].outstanding > 0:
@@ -68,10 +69,11 @@ def may_admit(state: State, rank_id: int) -> bool:
     if rank.waiting == 0 or rank.running >= state.pools[rank.pool].seats:
         return False
     request_id = rank.queue_head
-    found, in_host, idle = matched_blocks(state, rank_id, request_id)
-    needed = _admission_blocks(state, rank_id, request_id, found, in_host)
-    pinned = idle * state.pools[rank.pool].blocks_per_slot
-    return bool(needed + pinned <= available_blocks(state, rank_id))
+    found, below, idle = matched_blocks(state, rank_id, request_id)
+    needed = _admission_blocks(state, rank_id, request_id, found, below)
+    pool = state.pools[rank.pool]
+    left = available_blocks(state, rank_id) - needed - idle * pool.blocks_per_slot
+    return bool(left >= (pool.watermark_blocks if rank.running > 0 else 0))
 
 
 @compiled
@@ -96,6 +98,8 @@ def _choose_decodes(state: State, rank_id: int, flight: int) -> int:
     rank = state.ranks[rank_id]
     pool = state.pools[rank.pool]
     share = min(pool.step_tokens, (rank.running + pool.stages - 1) // pool.stages)
+    if pool.flight_requests > 0:
+        share = min(pool.step_tokens, pool.flight_requests)
     chosen, place = 0, 0
     while place < rank.running and chosen < share:
         request_id = state.seats[rank.seats_start + place]
@@ -175,12 +179,16 @@ def _leave_seat(state: State, rank_id: int, request_id: int) -> None:
 
 
 @compiled
-def _choose_prompts(state: State, rank_id: int, flight: int, budget: int) -> int:
-    """Chunks of prompts under way, then of newly admitted ones, up to `budget` tokens."""
+def _choose_prompts(state: State, rank_id: int, flight: int, budget: int, already: int) -> int:
+    """Chunks of prompts under way, then of newly admitted ones, up to `budget` tokens.
+
+    `already` requests of the rank are in the micro-batch.
+    """
     clock = state.clock[0]
     rank = state.ranks[rank_id]
+    most = state.pools[rank.pool].flight_requests
     chosen, place = 0, 0
-    while budget > 0:
+    while budget > 0 and (most == 0 or already + chosen < most):
         if place == rank.running and not (
             may_admit(state, rank_id) and _admit(state, rank_id) >= 0
         ):
@@ -197,22 +205,20 @@ def _choose_prompts(state: State, rank_id: int, flight: int, budget: int) -> int
 
 
 @compiled
-def _admission_blocks(
-    state: State, rank_id: int, request_id: int, found: int, in_host: int
-) -> int:
+def _admission_blocks(state: State, rank_id: int, request_id: int, found: int, below: int) -> int:
     """Blocks a waiting request needs: its prompt beyond the cached part, and fetched blocks."""
     pool = state.pools[state.ranks[rank_id].pool]
     clock = state.clock[0]
     tokens = state.requests[request_id].target - found * clock.slot_tokens
     private = blocks_for(tokens, clock.block_tokens) + pool.fixed_blocks
-    return int(private + in_host * pool.blocks_per_slot)
+    return int(private + below * pool.blocks_per_slot)
 
 
 @compiled
 def _admit(state: State, rank_id: int) -> int:
     """Give the first waiting request a seat and its blocks; returns the request."""
     rank = state.ranks[rank_id]
-    now_s = state.clock[0].now_s
+    clock = state.clock[0]
     request_id = rank.queue_head
     request = state.requests[request_id]
     rank.queue_head = request.next
@@ -222,36 +228,47 @@ def _admit(state: State, rank_id: int) -> int:
     if request.phase == HANDED_OFF:
         _receive(state, rank_id, request_id)
         return int(request_id)
-    found, in_host, _ = matched_blocks(state, rank_id, request_id)
+    found, _, _ = matched_blocks(state, rank_id, request_id)
     private = _admission_blocks(state, rank_id, request_id, found, 0)
-    pin_prefix(state, rank_id, request_id, found)
+    host, ssd, store = pin_prefix(state, rank_id, request_id, found)
     take_blocks(state, rank_id, private)
     request.private_blocks = private
     # A prompt found whole still needs its last token computed, to have a next one.
-    request.computed = min(found * state.clock[0].slot_tokens, request.target - 1)
+    request.computed = min(found * clock.slot_tokens, request.target - 1)
     request.phase = PREFILLING
-    _fetch(state, rank_id, request_id, in_host)
     if request.admitted_s < 0:
-        request.admitted_s = now_s
-        request.fetched_s = request.usable_s
-        from_host = min(in_host * state.clock[0].slot_tokens, request.computed)
-        request.host_hit = from_host
-        request.hbm_hit = request.computed - from_host
+        request.admitted_s = clock.now_s
+        rest = request.computed
+        request.host_hit = min(rest, host * clock.slot_tokens)
+        rest -= request.host_hit
+        request.ssd_hit = min(rest, ssd * clock.slot_tokens)
+        rest -= request.ssd_hit
+        request.store_hit = min(rest, store * clock.slot_tokens)
+        request.hbm_hit = rest - request.store_hit
+    _fetch(state, rank_id, request_id, host, ssd, store)
     return int(request_id)
 
 
 @compiled
-def _fetch(state: State, rank_id: int, request_id: int, slots: int) -> None:
-    """Bring prefix blocks in from host memory, behind what the rank's host link already does."""
+def _fetch(state: State, rank_id: int, request_id: int, host: int, ssd: int, store: int) -> None:
+    """Bring prefix blocks in from the lower tiers, all at once; without any, go on at once."""
     rank = state.ranks[rank_id]
-    now_s = state.clock[0].now_s
+    clock = state.clock[0]
     request = state.requests[request_id]
-    request.usable_s = now_s
-    if slots > 0:
-        start_s = max(now_s, rank.host_link_free_s)
-        request.usable_s = start_s + slots * state.pools[rank.pool].host_s_per_slot
-        rank.host_link_free_s = request.usable_s
-        push(state, request.usable_s, FETCH_END, rank.replica, request_id)
+    size = clock.slot_tokens * clock.token_bytes
+    request.fetches = (host > 0) + (ssd > 0) + (store > 0)
+    if request.fetches == 0:
+        request.usable_s = clock.now_s
+        if request.fetched_s < 0:
+            request.fetched_s = clock.now_s
+        return
+    request.usable_s = float("inf")
+    if host > 0:
+        start_flow(state, FETCH, request_id, rank.host_link, NONE, host * size)
+    if ssd > 0:
+        start_flow(state, FETCH, request_id, rank.ssd_link, NONE, ssd * size)
+    if store > 0:
+        start_flow(state, FETCH, request_id, rank.net_link, clock.store_link, store * size)
 
 
 @compiled
@@ -266,4 +283,8 @@ def _receive(state: State, rank_id: int, request_id: int) -> None:
     request.phase = RECEIVING
     request.usable_s = float("inf")
     request.decode_admitted_s = clock.now_s
-    start_transfer(state, request_id)
+    size = kv_bytes(state, request.computed)
+    clock.handed_off_bytes += size
+    source = state.ranks[request.source_rank].net_link
+    target = state.ranks[rank_id].net_link
+    start_flow(state, HAND_OFF, request_id, source, target, size)

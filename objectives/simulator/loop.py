@@ -5,23 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from objectives.simulator.batching import enqueue, fill_batch, may_admit
-from objectives.simulator.cache import blocks_for, release, share_prompt
+from objectives.simulator.cache import blocks_for, give_back, release, share_prompt
+from objectives.simulator.compiled_state import state_of
 from objectives.simulator.events import drop_first, push
+from objectives.simulator.flows import end_flow
 from objectives.simulator.jit import compiled, entry
 from objectives.simulator.routing import route, route_decode
 from objectives.simulator.state import (
     DECODING,
     ENTRY,
-    FETCH_END,
+    FETCH,
     FINISHED,
+    FLOW_END,
+    HAND_OFF,
     HANDED_OFF,
     KV_ARRIVED,
     NONE,
     PREFILLING,
     REJECTED,
-    STAGE_FREE,
+    SEND,
     STEP_END,
-    TRANSFER_END,
     WAITING,
     WAKE,
     State,
@@ -34,7 +37,6 @@ from objectives.simulator.steps import (
     stage_seconds,
     sum_batch,
 )
-from objectives.simulator.transfers import end_transfer
 
 
 @entry
@@ -44,15 +46,19 @@ def run(*arrays: Any) -> None:
     One function takes the events in, although shorter ones would read better: machine code of a
     compiled function is made again for each function above it, so that depth costs seconds.
     """
-    state = State(*arrays)
+    state = state_of(*arrays)
     clock = state.clock[0]
     if clock.closed_loop > 0:
-        for _ in range(min(clock.closed_loop, len(state.requests))):
-            _arrive_next(state)
+        for _ in range(min(clock.closed_loop, len(state.roots))):
+            push(state, 0.0, SEND, NONE, 0)
     while True:
+        if _flow_is_next(state):
+            clock.now_s = clock.flow_end_s
+            _settle_flow(state)
+            continue
         if _arrival_is_next(state):
-            clock.now_s = state.requests[clock.next_arrival].arrival_s
-            _arrive_next(state)
+            clock.now_s = state.requests[state.roots[clock.next_root]].arrival_s
+            _send_next(state)
             continue
         if clock.events == 0:
             break
@@ -66,15 +72,13 @@ def run(*arrays: Any) -> None:
                 _end_step(state, subject, detail, 1)
             elif detail == replica.version:
                 _end_step(state, subject, 0, replica.leap_steps)
-        elif kind == TRANSFER_END:
-            if detail == clock.transfer_version:
-                _release_source(state, end_transfer(state))
         elif kind == KV_ARRIVED:
             _start_decoding(state, subject)
-        elif kind == FETCH_END:
-            _interrupt(state, subject)
-        elif kind == STAGE_FREE:
-            _wake(state, subject)
+        elif kind == SEND:
+            if subject == NONE:
+                _send_next(state)
+            else:
+                _send(state, subject)
         elif kind == ENTRY:
             _enter(state, subject)
         else:
@@ -83,37 +87,87 @@ def run(*arrays: Any) -> None:
 
 
 @compiled
-def _arrival_is_next(state: State) -> bool:
+def _flow_is_next(state: State) -> bool:
+    """Whether a flow ends before any other event; among simultaneous ones steps end first."""
     clock = state.clock[0]
-    if clock.closed_loop > 0 or clock.next_arrival >= len(state.requests):
+    if clock.flows == 0:
         return False
-    if clock.events == 0:
+    if clock.events > 0:
+        event = state.events[0]
+        if event.time_s < clock.flow_end_s:
+            return False
+        if event.time_s == clock.flow_end_s and event.priority < FLOW_END:
+            return False
+    if clock.closed_loop > 0 or clock.next_root >= len(state.roots):
         return True
-    arrival_s = state.requests[clock.next_arrival].arrival_s
-    event = state.events[0]
-    return bool(
-        arrival_s < event.time_s or (arrival_s == event.time_s and event.priority >= ENTRY)
-    )
+    return bool(state.requests[state.roots[clock.next_root]].arrival_s >= clock.flow_end_s)
 
 
 @compiled
-def _arrive_next(state: State) -> None:
-    """The next request is sent now: it is on its way through the front end, or is rejected."""
-    clock = state.clock[0]
-    while clock.next_arrival < len(state.requests):
-        request_id = clock.next_arrival
-        clock.next_arrival += 1
+def _settle_flow(state: State) -> None:
+    """A flow has ended: a prefill rank is rid of what it sent, or a fetched prefix is usable."""
+    purpose, request_id = end_flow(state)
+    if purpose == HAND_OFF:
+        _release_source(state, request_id)
+    elif purpose == FETCH:
         request = state.requests[request_id]
-        request.arrival_s = clock.now_s
-        if _can_ever_fit(state, request_id):
-            if clock.frontend_s > 0:
-                push(state, clock.now_s + clock.frontend_s, ENTRY, request_id, 0)
-            else:
-                _enter(state, request_id)
-            return
+        request.fetches -= 1
+        if request.fetches == 0:
+            request.usable_s = state.clock[0].now_s
+            if request.fetched_s < 0:
+                request.fetched_s = request.usable_s
+            _interrupt(state, state.ranks[request.rank].replica)
+
+
+@compiled
+def _arrival_is_next(state: State) -> bool:
+    """Whether the next session of an open loop begins before any event in the queue."""
+    clock = state.clock[0]
+    if clock.closed_loop > 0 or clock.next_root >= len(state.roots):
+        return False
+    if clock.events == 0:
+        return True
+    arrival_s = state.requests[state.roots[clock.next_root]].arrival_s
+    event = state.events[0]
+    return bool(arrival_s < event.time_s or (arrival_s == event.time_s and event.priority >= SEND))
+
+
+@compiled
+def _send_next(state: State) -> None:
+    """The next session begins now, if there is one."""
+    clock = state.clock[0]
+    if clock.next_root < len(state.roots):
+        clock.next_root += 1
+        _send(state, state.roots[clock.next_root - 1])
+
+
+@compiled
+def _send(state: State, request_id: int) -> None:
+    """A request is sent now: it is on its way through the front end, or is rejected."""
+    clock = state.clock[0]
+    request = state.requests[request_id]
+    request.arrival_s = clock.now_s
+    if not _can_ever_fit(state, request_id):
         request.phase = REJECTED
-        if clock.closed_loop == 0:
-            return  # in a closed loop the client goes on to its next request at once
+        _end_turn(state, request_id)
+    elif clock.frontend_s > 0:
+        push(state, clock.now_s + clock.frontend_s, ENTRY, request_id, 0)
+    else:
+        _enter(state, request_id)
+
+
+@compiled
+def _end_turn(state: State, request_id: int) -> None:
+    """A turn is over: those that wait for it come after their pauses, or its session ends."""
+    clock = state.clock[0]
+    request = state.requests[request_id]
+    child = request.first_child
+    while child != NONE:
+        push(state, clock.now_s + state.requests[child].gap_s, SEND, child, 0)
+        child = state.requests[child].next_sibling
+    state.turns_left[request.session] -= 1
+    if state.turns_left[request.session] == 0 and clock.closed_loop > 0:
+        push(state, clock.now_s, SEND, NONE, 0)
 
 
 @compiled
@@ -121,7 +175,7 @@ def _enter(state: State, request_id: int) -> None:
     """A request reaches the deployment: it is routed to a rank and waits there."""
     request = state.requests[request_id]
     request.entered_s = state.clock[0].now_s
-    rank_id = route(state, 0, request_id)
+    rank_id = route(state, request_id)
     request.phase = WAITING
     request.target = request.input
     state.ranks[rank_id].outstanding += 1
@@ -181,11 +235,14 @@ def _wake(state: State, replica_id: int) -> None:
 
 @compiled
 def _schedule(state: State, replica_id: int) -> None:
-    """Start the replica's next micro-batch, if it is free and there is work."""
+    """Start the replica's next micro-batch, if there is work and room in its pipeline.
+
+    With stages a micro-batch is put together as soon as fewer than `stages` are in flight, and
+    then waits for the first stage.
+    """
     replica = state.replicas[replica_id]
     pool = state.pools[replica.pool]
-    now_s = state.clock[0].now_s
-    if replica.flights == pool.stages or state.stage_free_s[replica_id, 0] > now_s:
+    if replica.flights == pool.stages:
         return
     flight = replica.next_flight if pool.stages > 1 else 0
     if fill_batch(state, replica_id, flight) == 0:
@@ -193,7 +250,7 @@ def _schedule(state: State, replica_id: int) -> None:
     sum_batch(state, replica_id, flight)
     replica.next_flight += 1
     if replica.flights == 0:
-        replica.busy_since_s = now_s
+        replica.busy_since_s = state.clock[0].now_s
     replica.flights += 1
     if pool.stages == 1:
         _start_step(state, replica_id)
@@ -220,8 +277,10 @@ def _may_leap(state: State, replica_id: int) -> bool:
     """Whether the micro-batch just chosen may be repeated: nothing at hand was left out of it.
 
     That is, every seated request at hand decodes in it, and no waiting one could be admitted (an
-    alternating engine may have made room only after it looked at its queue).
+    alternating engine may have made room only after it looked at its queue), not even when cached
+    blocks are forgotten meanwhile.
     """
+    forgets = state.clock[0].idle_limit_s < float("inf")
     replica = state.replicas[replica_id]
     for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
         rank = state.ranks[rank_id]
@@ -231,7 +290,7 @@ def _may_leap(state: State, replica_id: int) -> bool:
                 return False
             if request.phase == DECODING and request.flight == NONE:
                 return False
-        if may_admit(state, rank_id):
+        if may_admit(state, rank_id) or (forgets and rank.waiting > 0):
             return False
     return True
 
@@ -253,8 +312,8 @@ def _enter_pipeline(state: State, replica_id: int, flight: int) -> None:
         seconds, _ = stage_seconds(state, replica_id, flight, stage)
         time_s = max(time_s, state.stage_free_s[replica_id, stage]) + seconds
         state.stage_free_s[replica_id, stage] = time_s
-    push(state, state.stage_free_s[replica_id, 0], STAGE_FREE, replica_id, 0)
     push(state, time_s, STEP_END, replica_id, flight)
+    _wake(state, replica_id)
 
 
 @compiled
@@ -262,26 +321,22 @@ def _end_step(state: State, replica_id: int, flight: int, steps: int) -> None:
     replica = state.replicas[replica_id]
     pool = state.pools[replica.pool]
     replica.steps += steps
-    finished = 0
     advance_decodes(state, replica_id, flight, steps)
     for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
         if state.ranks[rank_id].running > 0:
-            finished += _settle_rank(state, rank_id, flight)
+            _settle_rank(state, rank_id, flight)
     replica.leap_steps = 0
     replica.flights -= 1
     if replica.flights == 0:
         replica.busy_s += state.clock[0].now_s - replica.busy_since_s
-    if state.clock[0].closed_loop > 0:
-        for _ in range(finished):
-            _arrive_next(state)
     _wake(state, replica_id)
 
 
 @compiled
-def _settle_rank(state: State, rank_id: int, flight: int) -> int:
-    """End the chunks of a micro-batch and let go of requests that leave; returns the finished."""
+def _settle_rank(state: State, rank_id: int, flight: int) -> None:
+    """End the chunks of a micro-batch and let go of requests that leave."""
     rank = state.ranks[rank_id]
-    kept, finished = rank.seats_start, 0
+    kept = rank.seats_start
     for place in range(rank.seats_start, rank.seats_start + rank.running):
         request_id = state.seats[place]
         request = state.requests[request_id]
@@ -289,12 +344,10 @@ def _settle_rank(state: State, rank_id: int, flight: int) -> int:
             _end_chunk(state, rank_id, request_id)
         if request.phase == DECODING and request.generated >= request.output:
             _finish(state, rank_id, request_id)
-            finished += 1
         elif request.phase != HANDED_OFF:
             state.seats[kept] = request_id
             kept += 1
     rank.running = kept - rank.seats_start
-    return finished
 
 
 @compiled
@@ -333,7 +386,7 @@ def _hand_off(state: State, rank_id: int, request_id: int) -> None:
     request.source_private = request.private_blocks
     request.shared_blocks = 0
     request.private_blocks = 0
-    target = route_decode(state, 1)
+    target = route_decode(state, len(state.pools) - 1)
     state.ranks[target].outstanding += 1
     _join(state, target, request_id)
 
@@ -361,7 +414,8 @@ def _start_decoding(state: State, request_id: int) -> None:
 @compiled
 def _finish(state: State, rank_id: int, request_id: int) -> None:
     request = state.requests[request_id]
-    release(state, rank_id, request_id, request.shared_blocks, request.private_blocks)
+    give_back(state, rank_id, request_id)
     request.phase = FINISHED
     request.finished_s = state.clock[0].now_s
     state.ranks[rank_id].outstanding -= 1
+    _end_turn(state, request_id)

@@ -42,7 +42,19 @@ class RequestRecords:
     transfer_s: Seconds
     hbm_hit_tokens: Tokens
     host_hit_tokens: Tokens
+    ssd_hit_tokens: Tokens
+    store_hit_tokens: Tokens
     preemptions: Tokens
+
+    @property
+    def hit_tokens(self) -> Tokens:
+        """Prompt tokens taken from a cache, whichever tier held them [n]."""
+        return np.asarray(
+            self.hbm_hit_tokens
+            + self.host_hit_tokens
+            + self.ssd_hit_tokens
+            + self.store_hit_tokens
+        )
 
     @property
     def ttft_s(self) -> Seconds:
@@ -90,5 +102,5 @@ class SimulationResult:
     gap_middle_s: Seconds
     gap_counts: Tokens
     gap_mean_s: float
-    transferred_bytes: float
+    handed_off_bytes: float
     closed_loop: bool

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 from objectives.simulator.cache import matched_blocks
 from objectives.simulator.jit import compiled
-from objectives.simulator.state import PREFIX_AFFINITY, ROUND_ROBIN, State
+from objectives.simulator.state import PREFIX_AFFINITY, ROUND_ROBIN, SHORTEST_QUEUE, State
 
 
 @compiled
-def route(state: State, pool_id: int, request_id: int) -> int:
-    """The rank of a pool that gets a request that has just arrived.
+def route(state: State, request_id: int) -> int:
+    """The rank that gets a request that has just arrived.
+
+    With a midfill pool, a turn of which some rank there can reach the beginning goes to the one
+    that reaches the most, if no more than `midfill_tokens` are left to compute. All others go to
+    the first pool.
+    """
+    if len(state.pools) == 3:
+        rank_id = _best_prefix(state, 1, request_id)
+        found, _, _ = matched_blocks(state, rank_id, request_id)
+        uncached = state.requests[request_id].input - found * state.clock[0].slot_tokens
+        if found > 0 and uncached <= state.clock[0].midfill_tokens:
+            return rank_id
+    return _route_to(state, 0, request_id)
+
+
+@compiled
+def _route_to(state: State, pool_id: int, request_id: int) -> int:
+    """The rank of a pool that gets a request.
 
     round-robin: the replicas in turn. least-loaded: the replica with the fewest requests on it.
+    shortest-queue: the one with the fewest requests not yet admitted.
     prefix-affinity: the rank that holds the most of the prompt's prefix, among those no more than
     half above the mean load and two requests; ties go to the less loaded. Within a replica the
     least loaded rank is taken.
@@ -52,8 +70,10 @@ def _least_loaded(state: State, pool_id: int) -> int:
 def _replica_load(state: State, replica_id: int) -> int:
     first = state.replicas[replica_id].first_rank
     load = 0
+    queues = state.clock[0].router == SHORTEST_QUEUE
     for rank_id in range(first, first + state.pools[state.replicas[replica_id].pool].ranks):
-        load += state.ranks[rank_id].outstanding
+        rank = state.ranks[rank_id]
+        load += rank.waiting if queues else rank.outstanding
     return load
 
 

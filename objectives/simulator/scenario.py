@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from objectives.cost.step_costs import StepCosts
-from spaces.plan import Role, Router
+from spaces.plan import Retention, Role, Router
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +13,11 @@ class PoolSetup:
     """A pool of equal replicas, each of `ranks` attention data-parallel ranks in lock step.
 
     Seats, tokens of a step and KV blocks are those of one rank. `request_blocks` are taken by each
-    running request beside its tokens. `host_tokens` is the room of a rank's host-memory tier, and
-    `host_s_per_token` the time to fetch a token's KV from there. `link_bytes_per_s` is what one
-    rank sends or receives.
+    running request beside its tokens. `host_tokens` and `ssd_tokens` are the room of a rank's
+    lower tiers, and `host_s_per_token` and `ssd_s_per_token` the time to fetch a token's KV from
+    there. `link_bytes_per_s` is what one rank sends or receives. An admission beside running
+    requests leaves `watermark_blocks` available. A micro-batch holds at most `flight_requests` of
+    a rank's requests, or by default an even share of its decoding ones for each pipeline stage.
     """
 
     role: Role
@@ -30,12 +31,16 @@ class PoolSetup:
     costs: StepCosts
     host_tokens: int = 0
     host_s_per_token: float = 0.0
+    ssd_tokens: int = 0
+    ssd_s_per_token: float = 0.0
     link_bytes_per_s: float = float("inf")
+    watermark_blocks: int = 0
+    flight_requests: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class KvOnLink:
-    """Bytes of a request's KV when it moves between pools, and the latency of each move."""
+    """Bytes of a request's KV on a link, and the latency of a move between pools."""
 
     token_bytes: float = 0.0
     window_token_bytes: float = 0.0
@@ -45,21 +50,32 @@ class KvOnLink:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedStore:
+    """KV that every rank can reach over its network link, and the store's own bandwidth."""
+
+    tokens: int
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
-    """One pool that does all, or a prefill pool followed by a decode pool.
+    """One pool that does all; a prefill and a decode pool; or a midfill pool between the two.
 
     `frontend_s` is what lies between the client and the engine's queue, both ways together:
-    parsing, tokenizing, routing, streaming back.
+    parsing, tokenizing, routing, streaming back. With `keep_answers` the KV of an answer serves
+    the next turn of its session (the chat template gives it back unchanged). Cached blocks are
+    forgotten after `idle_limit_s` without use. Turns with at most `midfill_tokens` uncached
+    tokens go to the midfill pool.
     """
 
     pools: tuple[PoolSetup, ...]
     block_tokens: int = 16
     prefix_caching: bool = True
+    keep_answers: bool = True
     router: Router = "least-loaded"
     kv_on_link: KvOnLink = KvOnLink()
     frontend_s: float = 0.0
-
-    @property
-    def kind(self) -> Literal["aggregated", "prefill-decode"]:
-        """The topology, as the number of pools tells it."""
-        return "aggregated" if len(self.pools) == 1 else "prefill-decode"
+    retention: Retention = "lru"
+    idle_limit_s: float = float("inf")
+    store: SharedStore | None = None
+    midfill_tokens: int = 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from objectives.cost.step_costs import StepCosts
+from objectives.cost.step_costs import Floats, StepCosts
 from objectives.simulator.loop import run
 from objectives.simulator.records import PoolRecord, RequestRecords, SimulationResult
 from objectives.simulator.scenario import PoolSetup, Scenario
@@ -16,11 +16,15 @@ from objectives.simulator.state import (
     COEFFICIENTS,
     EVENT,
     FINISHED,
+    FLOW,
     GAP_BINS,
     GAP_MAX_S,
     GAP_MIN_S,
     LEAST_LOADED,
+    LINK,
+    LRU,
     NONE,
+    OFFLOAD,
     POOL,
     PREFIX_AFFINITY,
     RANK,
@@ -28,18 +32,28 @@ from objectives.simulator.state import (
     REPLICA,
     REQUEST,
     ROUND_ROBIN,
+    SHORTEST_QUEUE,
     SLOT,
-    TRANSFER,
+    TIER,
+    WRITE_THROUGH,
     State,
 )
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
-from spaces.plan import Router
+from spaces.plan import Retention, Router
 
 _ROUTERS: dict[Router, int] = {
     "round-robin": ROUND_ROBIN,
     "least-loaded": LEAST_LOADED,
     "prefix-affinity": PREFIX_AFFINITY,
+    "shortest-queue": SHORTEST_QUEUE,
+}
+# `drop-after-idle` is `lru` with an idle limit.
+_RETENTIONS: dict[Retention, int] = {
+    "lru": LRU,
+    "write-through": WRITE_THROUGH,
+    "offload-at-turn-end": OFFLOAD,
+    "drop-after-idle": LRU,
 }
 
 
@@ -57,44 +71,100 @@ def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) ->
     slot_tokens = workload.block_tokens if sharing else 1
     slot_blocks = -(-slot_tokens // scenario.block_tokens)
     blocks = int(workload.block_ids.max()) + 1 if sharing and len(workload.block_ids) else 0
-    pools = _pools(scenario, sharing, slot_tokens, slot_blocks)
+    pools = _pools(scenario, sharing, slot_blocks)
     replicas = _replicas(scenario)
     ranks = _ranks(scenario)
-    # Only the pool that prompts enter keeps a prefix cache, and its ranks come first.
-    caching = scenario.pools[0].replicas * scenario.pools[0].ranks if blocks else 0
-    slots = int(pools["capacity_blocks"][0] // slot_blocks) + 1 if blocks else 0
-    host_slots = int(pools["host_slots"][0]) if blocks else 0
+    # Only pools that prompts enter keep a prefix cache, and their ranks come first.
+    caching = int((pools["caching"][ranks["pool"]] == 1).sum()) if blocks else 0
+    slots = int((pools["capacity_blocks"] // slot_blocks).max()) + 1 if blocks else 0
+    room = _tier_slots(scenario, ranks, blocks, slot_tokens)
     most_seats = int(sum(pool.replicas * pool.ranks * pool.seats for pool in scenario.pools))
     return State(
-        clock=_clock(scenario, load, slot_tokens),
+        clock=_clock(scenario, load, slot_tokens, ranks, room),
         requests=_requests(workload, load, sharing),
         ranks=ranks,
         replicas=replicas,
         pools=pools,
         seats=np.full(most_seats, NONE, np.int64),
         chain=workload.block_ids,
+        roots=np.flatnonzero(workload.parent == NONE),
+        turns_left=np.bincount(workload.session),
         slot_of=np.full((caching, blocks), NONE, np.int32),
-        slots=_unused_slots(caching, min(slots, blocks + 1)),
-        host_slot_of=np.full((caching, blocks), NONE, np.int32),
-        host_slots=_unused_slots(caching, min(host_slots, blocks + 1)),
+        slots=_unused_slots([min(slots, blocks + 1)] * caching),
+        tiers=_tiers(len(room)),
+        tier_slot_of=np.full((len(room), blocks), NONE, np.int32),
+        tier_slots=_unused_slots(room),
+        links=_links(scenario, ranks),
+        flows=np.recarray(4 * len(workload) + most_seats + 1, FLOW),
         events=np.recarray(_most_events(scenario, len(workload)), EVENT),
-        transfers=np.recarray(most_seats + 1, TRANSFER),
         stage_free_s=np.zeros((len(replicas), int(pools["stages"].max()))),
         gaps=np.zeros(GAP_BINS, np.int64),
         **_cost_arrays([pool.costs for pool in scenario.pools]),
     )
 
 
-def _clock(scenario: Scenario, load: OfferedLoad, slot_tokens: int) -> np.recarray:
+def _tier_slots(
+    scenario: Scenario, ranks: np.recarray, blocks: int, slot_tokens: int
+) -> list[int]:
+    """Prefix blocks of each tier there is; notes in `ranks` which tier is whose.
+
+    Host memory and disk of every caching rank come first, the shared store last.
+    """
+    room: list[int] = []
+    for rank in ranks if blocks else ():
+        setup = scenario.pools[rank.pool]
+        if setup.role == "decode":
+            continue
+        for name, tokens in (("host_tier", setup.host_tokens), ("ssd_tier", setup.ssd_tokens)):
+            if tokens >= slot_tokens:
+                rank[name] = len(room)
+                room.append(min(tokens // slot_tokens, blocks + 1))
+    if blocks and scenario.store is not None and scenario.store.tokens >= slot_tokens:
+        room.append(min(scenario.store.tokens // slot_tokens, blocks + 1))
+    return room
+
+
+def _tiers(count: int) -> np.recarray:
+    tiers = np.zeros(count, TIER).view(np.recarray)
+    tiers["oldest"] = tiers["newest"] = NONE
+    return tiers
+
+
+def _links(scenario: Scenario, ranks: np.recarray) -> np.recarray:
+    """Network, host and disk link of each rank, then the store's."""
+    links = np.zeros(3 * len(ranks) + 1, LINK).view(np.recarray)
+    token_bytes = scenario.kv_on_link.token_bytes or 1.0
+    for place, rank in enumerate(ranks):
+        setup = scenario.pools[rank.pool]
+        rank.net_link, rank.host_link, rank.ssd_link = range(3 * place, 3 * place + 3)
+        links["bytes_per_s"][3 * place : 3 * place + 3] = (
+            setup.link_bytes_per_s,
+            token_bytes / setup.host_s_per_token if setup.host_s_per_token else np.inf,
+            token_bytes / setup.ssd_s_per_token if setup.ssd_s_per_token else np.inf,
+        )
+    links["bytes_per_s"][-1] = scenario.store.bytes_per_s if scenario.store else np.inf
+    return links
+
+
+def _clock(
+    scenario: Scenario, load: OfferedLoad, slot_tokens: int, ranks: np.recarray, room: list[int]
+) -> np.recarray:
     clock = np.zeros(1, CLOCK).view(np.recarray)
     link = scenario.kv_on_link
     clock.closed_loop = load.concurrency
     clock.router = _ROUTERS[scenario.router]
     clock.frontend_s = scenario.frontend_s
+    clock.keep_answers = scenario.keep_answers
+    clock.retention = _RETENTIONS[scenario.retention]
+    clock.idle_limit_s = scenario.idle_limit_s
+    clock.midfill_tokens = scenario.midfill_tokens
+    own_tiers = int((ranks["host_tier"] != NONE).sum() + (ranks["ssd_tier"] != NONE).sum())
+    clock.store_tier = own_tiers if len(room) > own_tiers else NONE
+    clock.store_link = 3 * len(ranks)
     clock.block_tokens = scenario.block_tokens
     clock.slot_tokens = slot_tokens
     clock.transfer_latency_s = link.latency_s
-    clock.token_bytes = link.token_bytes
+    clock.token_bytes = link.token_bytes or 1.0
     clock.window_token_bytes = link.window_token_bytes
     clock.window = link.window_tokens
     clock.fixed_bytes = link.request_bytes
@@ -109,6 +179,9 @@ def _requests(workload: Workload, load: OfferedLoad, sharing: bool) -> np.recarr
     if sharing:
         requests.chain_start = workload.block_offsets[:-1]
         requests.chain_length = np.diff(workload.block_offsets)
+    requests.session = workload.session
+    requests.gap_s = workload.gap_s
+    _link_turns(requests, workload.parent)
     requests.next = NONE
     requests.flight = NONE
     requests.source_rank = NONE
@@ -117,7 +190,21 @@ def _requests(workload: Workload, load: OfferedLoad, sharing: bool) -> np.recarr
     return requests
 
 
-def _pools(scenario: Scenario, sharing: bool, slot_tokens: int, slot_blocks: int) -> np.recarray:
+def _link_turns(requests: np.recarray, parent: npt.NDArray[np.int32]) -> None:
+    """Chain the turns that wait for the same one, in their order."""
+    requests.first_child = NONE
+    requests.next_sibling = NONE
+    last: dict[int, int] = {}
+    for child in np.flatnonzero(parent != NONE).tolist():
+        before = last.get(int(parent[child]))
+        if before is None:
+            requests["first_child"][parent[child]] = child
+        else:
+            requests["next_sibling"][before] = child
+        last[int(parent[child])] = child
+
+
+def _pools(scenario: Scenario, sharing: bool, slot_blocks: int) -> np.recarray:
     pools = np.zeros(len(scenario.pools), POOL).view(np.recarray)
     first_replica = 0
     for place, setup in enumerate(scenario.pools):
@@ -126,12 +213,23 @@ def _pools(scenario: Scenario, sharing: bool, slot_tokens: int, slot_blocks: int
         pool.ranks, pool.stages = setup.ranks, setup.costs.stages
         pool.seats, pool.step_tokens = setup.seats, setup.step_tokens
         pool.alternating = setup.alternating
-        pool.hands_off = len(scenario.pools) == 2 and place == 0
+        pool.hands_off = setup.role in ("prefill", "midfill")
         pool.capacity_blocks, pool.fixed_blocks = setup.kv_blocks, setup.request_blocks
-        pool.caching = sharing and place == 0
+        pool.caching = sharing and setup.role != "decode"
+        pool.stores_answers = (
+            sharing
+            and setup.role == "decode"
+            and scenario.store is not None
+            and scenario.retention != "lru"
+        )
         pool.blocks_per_slot = slot_blocks
-        pool.host_slots = setup.host_tokens // slot_tokens if pool.caching else 0
-        pool.host_s_per_slot = setup.host_s_per_token * slot_tokens
+        pool.watermark_blocks = setup.watermark_blocks
+        pool.flight_requests = setup.flight_requests or 0
+        tables = setup.costs.tables
+        if tables is not None:
+            pool.table_tokens = tables.context_tokens
+            pool.several_decodes = tables.several_decodes
+            pool.several_chunks = tables.several_chunks
         pool.window = setup.costs.window_tokens
         pool.host_s, pool.request_s = setup.costs.host_s, setup.costs.request_s
         first_replica += setup.replicas
@@ -153,7 +251,7 @@ def _replicas(scenario: Scenario) -> np.recarray:
 def _ranks(scenario: Scenario) -> np.recarray:
     count = sum(pool.replicas * pool.ranks for pool in scenario.pools)
     ranks = np.zeros(count, RANK).view(np.recarray)
-    for name in ("queue_head", "queue_tail", "oldest", "newest", "host_oldest", "host_newest"):
+    for name in ("queue_head", "queue_tail", "oldest", "newest", "host_tier", "ssd_tier"):
         ranks[name] = NONE
     place = replica = first_seat = 0
     for pool_id, setup in enumerate(scenario.pools):
@@ -162,27 +260,27 @@ def _ranks(scenario: Scenario) -> np.recarray:
                 ranks[place].pool = pool_id
                 ranks[place].replica = replica
                 ranks[place].seats_start = first_seat
-                ranks[place].link_bytes_per_s = setup.link_bytes_per_s
                 place += 1
                 first_seat += setup.seats
             replica += 1
     return ranks
 
 
-def _unused_slots(ranks: int, slots: int) -> np.recarray:
-    unused = np.zeros((ranks, slots), SLOT).view(np.recarray)
-    if slots:
-        unused["newer"] = np.append(np.arange(1, slots), NONE)
+def _unused_slots(sizes: list[int]) -> np.recarray:
+    """Slots [len(sizes), largest size], each row's first ones chained as unused."""
+    unused = np.zeros((len(sizes), max(sizes, default=0)), SLOT).view(np.recarray)
+    for row, size in enumerate(sizes):
+        unused["newer"][row, :size] = np.append(np.arange(1, size), NONE)
     return unused
 
 
 def _most_events(scenario: Scenario, requests: int) -> int:
     """Room for the heap: live and void events never outnumber this.
 
-    A replica has at most one wake, a step end and a freed stage per micro-batch, and a void step
-    end per interruption, which a request causes at most four times.
+    A replica has at most one wake and a step end per micro-batch, and a void step end per
+    interruption, which a request causes at most four times.
     """
-    stages = sum(pool.replicas * (2 * pool.costs.stages + 2) for pool in scenario.pools)
+    stages = sum(pool.replicas * (pool.costs.stages + 2) for pool in scenario.pools)
     return stages + 8 * requests + 64
 
 
@@ -198,6 +296,8 @@ def _cost_arrays(costs: list[StepCosts]) -> dict[str, Any]:
         "graph_tokens": np.zeros((len(costs), seats), np.int64),
         "coefficients": np.zeros((len(costs), stages, len(COEFFICIENTS))),
     }
+    arrays["decode_table_s"] = _stacked([c.tables.decode_s if c.tables else None for c in costs])
+    arrays["prefill_table_s"] = _stacked([c.tables.prefill_s if c.tables else None for c in costs])
     for pool, cost in enumerate(costs):
         pad = columns - len(cost.grid)
         rise = np.arange(1, pad + 1)  # the grid goes on, its tables stay level
@@ -209,6 +309,18 @@ def _cost_arrays(costs: list[StepCosts]) -> dict[str, Any]:
         for column, name in enumerate(COEFFICIENTS):
             arrays["coefficients"][pool, : cost.stages, column] = getattr(cost, name)
     return arrays
+
+
+def _stacked(tables: list[Floats | None]) -> Floats:
+    """Tables side by side, padded with their last entries; zeros where there is none."""
+    shapes = [(1, 1) if table is None else table.shape for table in tables]
+    rows, columns = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
+    stacked = np.zeros((len(tables), rows, columns))
+    for place, table in enumerate(tables):
+        if table is not None:
+            missing = ((0, rows - table.shape[0]), (0, columns - table.shape[1]))
+            stacked[place] = np.pad(table, missing, mode="edge")
+    return stacked
 
 
 def _result(scenario: Scenario, state: State) -> SimulationResult:
@@ -227,7 +339,7 @@ def _result(scenario: Scenario, state: State) -> SimulationResult:
         gap_middle_s=GAP_MIN_S * (GAP_MAX_S / GAP_MIN_S) ** ((used + 0.5) / GAP_BINS),
         gap_counts=counts[used],
         gap_mean_s=float(state.clock["gap_seconds"][0]) / gaps if gaps else float("nan"),
-        transferred_bytes=float(state.clock["transferred_bytes"][0]),
+        handed_off_bytes=float(state.clock["handed_off_bytes"][0]),
         closed_loop=bool(state.clock["closed_loop"][0]),
     )
 
@@ -257,6 +369,8 @@ def _records(state: State) -> RequestRecords:
         transfer_s=told(first_token_s - decode_admitted_s),
         hbm_hit_tokens=requests["hbm_hit"].copy(),
         host_hit_tokens=requests["host_hit"].copy(),
+        ssd_hit_tokens=requests["ssd_hit"].copy(),
+        store_hit_tokens=requests["store_hit"].copy(),
         preemptions=requests["preemptions"].copy(),
     )
 

@@ -17,10 +17,20 @@ EXPECTED, WAITING, PREFILLING, HANDED_OFF, RECEIVING, DECODING, FINISHED, REJECT
 
 # Kinds of event. The number is also the priority among events of equal time: what ends a step
 # comes before what may join the next one, and replicas are woken last, when all is known.
-STEP_END, TRANSFER_END, KV_ARRIVED, FETCH_END, STAGE_FREE, ENTRY, WAKE = range(7)
+STEP_END, FLOW_END, KV_ARRIVED, SEND, ENTRY, WAKE = range(6)
 
 # Routers.
-ROUND_ROBIN, LEAST_LOADED, PREFIX_AFFINITY = range(3)
+ROUND_ROBIN, LEAST_LOADED, PREFIX_AFFINITY, SHORTEST_QUEUE = range(4)
+
+# What a flow of KV over links is for.
+HAND_OFF, FETCH, STORE_WRITE = range(3)
+
+# What becomes of cached blocks: moved down a tier when evicted, copied down as soon as computed,
+# or moved down at the end of each turn.
+LRU, WRITE_THROUGH, OFFLOAD = range(3)
+
+# Levels below HBM, from near to far.
+HOST, SSD, STORE = range(3)
 
 NONE = -1
 
@@ -30,6 +40,10 @@ REQUEST = np.dtype(
         ("entered_s", "f8"),  # past the front end, at its rank
         ("input", "i8"),  # prompt tokens
         ("output", "i8"),  # tokens to generate
+        ("session", "i8"),
+        ("gap_s", "f8"),  # pause between the end of the turn before and this one
+        ("first_child", "i8"),  # turns that wait for the end of this one
+        ("next_sibling", "i8"),
         ("chain_start", "i8"),  # first prefix block in State.chain
         ("chain_length", "i8"),  # prefix blocks of the prompt
         ("phase", "i8"),
@@ -43,6 +57,7 @@ REQUEST = np.dtype(
         ("flight", "i8"),  # micro-batch it is in at present, or NONE
         ("step_tokens", "i8"),  # its tokens in that micro-batch
         ("usable_s", "f8"),  # its KV is on the rank from then on
+        ("fetches", "i8"),  # flows that still bring parts of it
         ("last_token_s", "f8"),
         ("source_rank", "i8"),  # prefill rank that still holds its KV
         ("source_shared", "i8"),
@@ -54,7 +69,9 @@ REQUEST = np.dtype(
         ("first_token_s", "f8"),
         ("finished_s", "f8"),
         ("hbm_hit", "i8"),  # prompt tokens found in HBM at first admission
-        ("host_hit", "i8"),  # prompt tokens found in host memory at first admission
+        ("host_hit", "i8"),  # in host memory
+        ("ssd_hit", "i8"),
+        ("store_hit", "i8"),  # and in the shared store
         ("preemptions", "i8"),
     ]
 )
@@ -75,18 +92,19 @@ RANK = np.dtype(
         ("idle_slots", "i8"),  # cached blocks no request refers to
         ("oldest", "i8"),  # least recently used idle slot
         ("newest", "i8"),
-        ("host_free", "i8"),
-        ("host_oldest", "i8"),
-        ("host_newest", "i8"),
-        ("host_link_free_s", "f8"),
+        ("host_tier", "i8"),  # in State.tiers, or NONE
+        ("ssd_tier", "i8"),
+        ("net_link", "i8"),  # in State.links: to other pools and the store,
+        ("host_link", "i8"),  # to host memory,
+        ("ssd_link", "i8"),  # and to the local disk
         ("batch_decodes", "i8"),  # what it has in the micro-batch just chosen:
         ("batch_chunks", "i8"),
         ("batch_tokens", "i8"),
         ("batch_context", "i8"),  # tokens its decoding requests look back on,
         ("batch_windowed", "i8"),  # within the window,
         ("batch_growing", "i8"),  # and how many of them have not filled it
-        ("link_bytes_per_s", "f8"),  # to and from other pools
-        ("transfers", "i8"),  # transfers it takes part in at present
+        ("batch_prior", "i8"),  # cached tokens of its chunks, each rounded up for the tables,
+        ("batch_squares", "i8"),  # and the squares of their new tokens
     ]
 )
 
@@ -124,26 +142,37 @@ POOL = np.dtype(
         ("capacity_blocks", "i8"),  # KV blocks of a rank
         ("fixed_blocks", "i8"),  # blocks every running request needs beside its tokens
         ("blocks_per_slot", "i8"),  # KV blocks of one cached prefix block
-        ("host_slots", "i8"),  # prefix blocks the host tier of a rank holds
-        ("host_s_per_slot", "f8"),  # to fetch one of them
-        ("caching", "i8"),
+        ("caching", "i8"),  # prompts enter here, and its ranks cache prefixes
+        ("stores_answers", "i8"),  # it decodes for others and writes sessions to the store
         ("window", "i8"),
+        ("watermark_blocks", "i8"),  # blocks an admission leaves free
+        ("flight_requests", "i8"),  # most requests of a rank in a micro-batch; 0: an even share
+        ("table_tokens", "i8"),  # context step of the attention tables; 0: no tables
+        ("several_decodes", "f8"),
+        ("several_chunks", "f8"),
         ("host_s", "f8"),
         ("request_s", "f8"),
     ]
 )
 
-SLOT = np.dtype([("block", "i8"), ("references", "i8"), ("older", "i8"), ("newer", "i8")])
+SLOT = np.dtype(
+    [("block", "i8"), ("references", "i8"), ("older", "i8"), ("newer", "i8"), ("touched_s", "f8")]
+)
+
+TIER = np.dtype([("free", "i8"), ("oldest", "i8"), ("newest", "i8")])
+
+LINK = np.dtype([("bytes_per_s", "f8"), ("flows", "i8"), ("moved_bytes", "f8")])
 
 EVENT = np.dtype(
     [("time_s", "f8"), ("priority", "i8"), ("serial", "i8"), ("subject", "i8"), ("detail", "i8")]
 )
 
-TRANSFER = np.dtype(
+FLOW = np.dtype(
     [
+        ("purpose", "i8"),
         ("request", "i8"),
-        ("source", "i8"),  # rank
-        ("target", "i8"),  # rank
+        ("one_link", "i8"),
+        ("other_link", "i8"),  # or NONE
         ("remaining_bytes", "f8"),
         ("bytes_per_s", "f8"),
     ]
@@ -154,23 +183,29 @@ CLOCK = np.dtype(
         ("now_s", "f8"),
         ("serial", "i8"),
         ("events", "i8"),  # length of the heap
-        ("next_arrival", "i8"),  # next request of an open loop, or of the closed loop's list
-        ("closed_loop", "i8"),
+        ("next_root", "i8"),  # first turn of the session that comes next
+        ("closed_loop", "i8"),  # sessions kept alive; 0 in an open loop
         ("router", "i8"),
         ("turn", "i8"),  # of the round-robin router
         ("decode_turn", "i8"),
         ("frontend_s", "f8"),  # between the client and the engine's queue
         ("block_tokens", "i8"),  # tokens of a KV block
         ("slot_tokens", "i8"),  # tokens of a prefix block
-        ("transfers", "i8"),
-        ("transfer_version", "i8"),
-        ("transfers_updated_s", "f8"),
+        ("keep_answers", "i8"),  # answers are cached for the next turn
+        ("retention", "i8"),
+        ("idle_limit_s", "f8"),  # cached blocks are forgotten after so long without use
+        ("midfill_tokens", "i8"),  # most uncached tokens of a turn for the midfill pool
+        ("store_tier", "i8"),  # in State.tiers, or NONE
+        ("store_link", "i8"),
+        ("flows", "i8"),
+        ("flow_end_s", "f8"),  # of the first flow to end
+        ("flows_updated_s", "f8"),
         ("transfer_latency_s", "f8"),
         ("token_bytes", "f8"),  # of a request's KV on the link: each token,
         ("window_token_bytes", "f8"),  # each token within the window,
         ("fixed_bytes", "f8"),  # and what every request has
         ("window", "i8"),
-        ("transferred_bytes", "f8"),
+        ("handed_off_bytes", "f8"),
         ("gap_seconds", "f8"),  # sum of all inter-token gaps
     ]
 )
@@ -193,12 +228,16 @@ class State(NamedTuple):
     pools: Records
     seats: Ints
     chain: npt.NDArray[np.int32]
+    roots: Ints  # first turns, in order of arrival
+    turns_left: Ints  # [sessions] turns that have not ended
     slot_of: npt.NDArray[np.int32]  # [ranks, prefix blocks] -> slot of the rank, or NONE
     slots: Records  # [ranks, slots]
-    host_slot_of: npt.NDArray[np.int32]
-    host_slots: Records
+    tiers: Records
+    tier_slot_of: npt.NDArray[np.int32]  # [tiers, prefix blocks]
+    tier_slots: Records  # [tiers, slots]
+    links: Records
+    flows: Records
     events: Records
-    transfers: Records
     stage_free_s: Floats  # [replicas, stages]
     gaps: Ints  # [GAP_BINS]
     grid: Ints  # [pools, columns]
@@ -206,6 +245,8 @@ class State(NamedTuple):
     expert_s: Floats
     graph_tokens: Ints  # [pools, seats + 1]
     coefficients: Floats  # [pools, stages, len(COEFFICIENTS)]
+    decode_table_s: Floats  # [pools, requests, contexts]
+    prefill_table_s: Floats  # [pools, contexts, new tokens]
 
 
 COEFFICIENTS = (

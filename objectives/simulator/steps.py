@@ -22,6 +22,7 @@ from objectives.simulator.state import (
     GAP_BINS,
     GAP_MAX_S,
     GAP_MIN_S,
+    LRU,
     NONE,
     PAIR_S,
     PREFILL_BASE_S,
@@ -40,9 +41,11 @@ def sum_batch(state: State, replica_id: int, flight: int) -> None:
     """Add up what each rank has in a micro-batch, for the functions below."""
     replica = state.replicas[replica_id]
     window = state.pools[replica.pool].window
+    step = max(1, state.pools[replica.pool].table_tokens)
     for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
         rank = state.ranks[rank_id]
         decodes, chunks, tokens, context, windowed, growing = 0, 0, 0, 0, 0, 0
+        prior, squares = 0, 0
         for place in range(rank.seats_start, rank.seats_start + rank.running):
             request = state.requests[state.seats[place]]
             if request.flight != flight:
@@ -55,9 +58,12 @@ def sum_batch(state: State, replica_id: int, flight: int) -> None:
                 growing += request.computed + 1 < window
             else:
                 chunks += 1
+                prior += -(-request.computed // step) * step
+                squares += request.step_tokens * request.step_tokens
         rank.batch_decodes, rank.batch_chunks, rank.batch_tokens = decodes, chunks, tokens
         rank.batch_context, rank.batch_windowed = context, windowed
         rank.batch_growing = growing
+        rank.batch_prior, rank.batch_squares = prior, squares
 
 
 @compiled
@@ -78,16 +84,17 @@ def stage_seconds(state: State, replica_id: int, flight: int, stage: int) -> tup
         total += rank.batch_tokens
         requests += rank.batch_decodes + rank.batch_chunks
         chunks += rank.batch_chunks
-    seconds, slope_s = _slowest_attention(state, replica_id, flight, stage)
-    if stage == 0:
-        seconds += pool.host_s + pool.request_s * requests
-    if chunks > 0:
-        seconds += state.coefficients[pool_id, stage, EAGER_S]
-    else:
+    if chunks == 0:
         busiest = state.graph_tokens[pool_id, widest]
     grid = state.grid[pool_id]
-    seconds += _at(grid, state.token_s[pool_id, stage], busiest)
+    attention_s, slope_s = _slowest_attention(state, replica_id, flight, stage)
+    seconds = _at(grid, state.token_s[pool_id, stage], busiest)
     seconds += _at(grid, state.expert_s[pool_id, stage], total)
+    seconds += attention_s
+    if chunks > 0:
+        seconds += state.coefficients[pool_id, stage, EAGER_S]
+    if stage == 0:
+        seconds += pool.host_s + pool.request_s * requests
     return seconds, slope_s
 
 
@@ -111,20 +118,48 @@ def _slowest_attention(
 def _rank_attention(state: State, rank_id: int, flight: int, stage: int) -> tuple[float, float]:
     """Attention seconds of a rank's part of a micro-batch, and their slope along a leap."""
     rank = state.ranks[rank_id]
+    if state.pools[rank.pool].table_tokens > 0:
+        return _tabled_attention(state, rank_id), 0.0
     costs = state.coefficients[rank.pool, stage]
     seconds = 0.0
+    if rank.batch_decodes > 0:
+        seconds += costs[DECODE_BASE_S]
+        seconds += rank.batch_decodes * costs[DECODE_REQUEST_S]
+        seconds += rank.batch_context * costs[DECODE_TOKEN_S]
+        seconds += rank.batch_windowed * costs[DECODE_WINDOW_TOKEN_S]
     if rank.batch_chunks > 0:
         window = state.pools[rank.pool].window
         for place in range(rank.seats_start, rank.seats_start + rank.running):
             request = state.requests[state.seats[place]]
             if request.flight == flight and request.phase != DECODING:
                 seconds += _chunk_seconds(costs, request.step_tokens, request.computed, window)
-    if rank.batch_decodes > 0:
-        seconds += costs[DECODE_BASE_S] + rank.batch_decodes * costs[DECODE_REQUEST_S]
-        seconds += rank.batch_context * costs[DECODE_TOKEN_S]
-        seconds += rank.batch_windowed * costs[DECODE_WINDOW_TOKEN_S]
     slope = rank.batch_decodes * costs[DECODE_TOKEN_S]
     return seconds, slope + rank.batch_growing * costs[DECODE_WINDOW_TOKEN_S]
+
+
+@compiled
+def _tabled_attention(state: State, rank_id: int) -> float:
+    """Attention seconds of a rank's part of a micro-batch from measured tables."""
+    rank = state.ranks[rank_id]
+    pool = state.pools[rank.pool]
+    seconds = 0.0
+    if rank.batch_decodes > 0:
+        table = state.decode_table_s[rank.pool]
+        requests = min(rank.batch_decodes, table.shape[0] - 1)
+        context = rank.batch_context // rank.batch_decodes
+        bucket = min(-(-context // pool.table_tokens), table.shape[1] - 1)
+        seconds += table[requests, bucket] * _factor(rank.batch_decodes, pool.several_decodes)
+    if rank.batch_chunks > 0:
+        table = state.prefill_table_s[rank.pool]
+        bucket = min(rank.batch_prior // pool.table_tokens, table.shape[0] - 1)
+        new = min(round(math.sqrt(rank.batch_squares)), table.shape[1] - 1)
+        seconds += table[bucket, new] * _factor(rank.batch_chunks, pool.several_chunks)
+    return float(seconds)
+
+
+@compiled
+def _factor(requests: int, several: float) -> float:
+    return several if requests > 1 else 1.0
 
 
 @compiled
@@ -186,6 +221,10 @@ def _requests_limit(state: State, rank_id: int, flight: int) -> int:
     rank = state.ranks[rank_id]
     window = state.pools[rank.pool].window
     limit = _UNLIMITED
+    step = state.pools[rank.pool].table_tokens
+    if step > 0 and rank.batch_decodes > 0:  # until the mean context enters the next bucket
+        context = rank.batch_context // rank.batch_decodes
+        limit = -(-context // step) * step - context + 1
     for place in range(rank.seats_start, rank.seats_start + rank.running):
         request = state.requests[state.seats[place]]
         if request.flight == flight:
@@ -199,13 +238,16 @@ def _requests_limit(state: State, rank_id: int, flight: int) -> int:
 def _blocks_limit(state: State, rank_id: int, flight: int, limit: int) -> int:
     """The most steps, up to `limit`, whose KV blocks the rank can supply without preempting.
 
-    Evicting cached blocks may change what a waiting request needs (a cached partial block takes
-    more memory than its tokens would), so with a free seat and a queue it ends the leap too.
+    Evicting cached blocks ends the leap too where others would notice when it happens: it may
+    change what a waiting request needs (a cached partial block takes more memory than its tokens
+    would), and blocks that move on to the shared store take a share of the network.
     """
     available = available_blocks(state, rank_id)
+    clock = state.clock[0]
     rank = state.ranks[rank_id]
     pool = state.pools[rank.pool]
-    if rank.waiting > 0 and rank.running < pool.seats:
+    watched = rank.waiting > 0 and rank.running < pool.seats
+    if watched or (clock.store_tier != NONE and clock.retention == LRU):
         available = pool.capacity_blocks - rank.used_blocks
     if _leap_blocks(state, rank_id, flight, limit) <= available:
         return limit

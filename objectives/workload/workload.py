@@ -29,6 +29,16 @@ class Workload:
     block_tokens: int
     block_offsets: Tokens
     block_ids: npt.NDArray[np.int32]
+    session: npt.NDArray[np.int32] = None  # type: ignore[assignment]
+    parent: npt.NDArray[np.int32] = None  # type: ignore[assignment]
+    gap_s: Seconds = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        n = len(self.arrival_s)
+        if self.session is None:
+            object.__setattr__(self, "session", np.arange(n, dtype=np.int32))
+            object.__setattr__(self, "parent", np.full(n, -1, np.int32))
+            object.__setattr__(self, "gap_s", np.zeros(n))
 
     def __len__(self) -> int:
         return len(self.arrival_s)

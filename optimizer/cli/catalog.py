@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal, get_args
 
 import typer
 
-from optimizer.cli.talk import show, show_json, show_table
+from optimizer.cli.talk import say, show, show_json, show_table
 
 Section = Literal["models", "chips", "systems", "hosts", "links", "engines", "workloads"]
 
 
 def catalog(
     section: Annotated[
-        Section | None, typer.Argument(help="What to list; all of it by default.")
+        Section | None, typer.Argument(help="What to list; by default the names of all.")
     ] = None,
     name: Annotated[str | None, typer.Argument(help="One entry, with its sources.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
@@ -25,29 +25,32 @@ def catalog(
 
     A figure or an entry marked * is an estimate or contradicted by another source.
     """
-    sections: list[Section] = [section] if section else list(get_args(Section))
     if section and name:
         _one(section, name, as_json)
     elif as_json:
+        sections = [section] if section else get_args(Section)
         show_json({part: [_entry(part, found) for found in _names(part)] for part in sections})
+    elif section:
+        headings, row = _ROWS[section]
+        show_table(headings, [row(found) for found in _names(section)], text=2)
     else:
-        for part in sections:
-            headings, rows = _ROWS[part]
-            show_table(headings, [rows(found) for found in _names(part)], title=part, text=2)
+        for part in get_args(Section):
+            show(f"{part}: {', '.join(_names(part))}")
+        say("figures: servefront catalog SECTION; one entry with its sources: ... SECTION NAME")
 
 
 def _one(section: Section, name: str, as_json: bool) -> None:
     from spaces.documents import dump_yaml
 
-    entry = _entry(section, name)
     if as_json:
-        show_json(entry)
+        show_json(_entry(section, name))
     else:
-        show(dump_yaml(entry).rstrip())
+        show(dump_yaml(_entry(section, name, exclude_defaults=True)).rstrip())
 
 
-def _entry(section: Section, name: str) -> dict[str, Any]:
-    entry: dict[str, Any] = _get(section, name).model_dump(mode="json", exclude_none=True)
+def _entry(section: Section, name: str, **options: bool) -> dict[str, Any]:
+    found = _get(section, name)
+    entry: dict[str, Any] = found.model_dump(mode="json", exclude_none=True, **options)
     return entry
 
 
@@ -127,7 +130,8 @@ def _figures(spec: Any, *keys: str) -> Iterator[str]:
 def _figure(fact: Any, doubtful: bool) -> str:
     if fact is None:
         return "-"
-    return f"{fact.value:,.4g}{'*' if doubtful else ''}"
+    digits = f"{fact.value:,.0f}" if fact.value >= 1000 else f"{fact.value:.4g}"
+    return f"{digits}{'*' if doubtful else ''}"
 
 
 def _engine_row(name: str) -> tuple[str, ...]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from optimizer.cli.talk import show, show_table
+
+if TYPE_CHECKING:
+    from results.front import ParetoFront
 
 
 def front(
@@ -21,7 +24,7 @@ def front(
 ) -> None:
     """Show the Pareto front of a study, finished or not."""
     from optimizer.directory import read_results
-    from results.tables import front_frame, front_json, front_rows_for_terminal, to_csv
+    from results.tables import front_frame, front_json, to_csv
 
     found = read_results(directory, storage).front
     if form == "json":
@@ -29,5 +32,15 @@ def front(
     elif form == "csv":
         show(to_csv(front_frame(found)).rstrip())
     else:
-        headings, rows = front_rows_for_terminal(found)
-        show_table(headings, rows, text=3)
+        show_front(found)
+
+
+def show_front(found: ParetoFront) -> None:
+    """Hand out a front as a table; a narrow terminal gets the objectives' columns only."""
+    from results.tables import front_rows_for_terminal, main_metrics
+    from results.words import metric_heading
+
+    headings, rows = front_rows_for_terminal(found)
+    wanted = {objective.metric for objective in found.objectives}
+    others = [metric for metric in main_metrics(found.objectives) if metric not in wanted]
+    show_table(headings, rows, text=3, spare=[metric_heading(metric) for metric in others])

@@ -11,19 +11,24 @@ import typer
 from optimizer.cli.talk import say
 
 _TEMPLATE = """\
-model: {model}                # catalogue name, or path to a Hugging Face config.json
-chips: {chips}                # kind: how many there are
-engine: vllm                  # vllm | sglang | trtllm | atom, or a list to search
-workload: {workload}
-load: {{concurrency: [1, 256]}}  # requests in flight; or {{request_rate: [1, 20]}} per second
+# What to serve (a catalogue name, or a path to a Hugging Face config.json) and on how many chips.
+model: {model}
+chips: {chips}
+engine: vllm  # or sglang, trtllm, atom, or a list to search
 
-# What matters. `servefront front --help` and docs name the metrics.
+# What has to be served, and the loads to search: requests in flight, or requests per second as
+# {{request_rate: [1, 20]}}. Leave `load` out to keep the arrivals of a trace as recorded.
+workload: {workload}
+load: {{concurrency: [1, 256]}}
+
+# What matters; docs name the metrics.
 objectives:
   - maximize tokens_per_s_per_user_p50
   - maximize output_tokens_per_s_per_chip
 # constraints: ["ttft_p95_ms <= 2000"]
-# slo: {{ttft_ms: 2000, tpot_ms: 50}}   # of one request, for goodput_requests_per_s_per_chip
+# slo: {{ttft_ms: 2000, tpot_ms: 50}}  # of one request, for goodput_requests_per_s_per_chip
 
+# What may be chosen, where the defaults are too wide.
 # precision: {{weights: [native, fp8], kv: [bf16, fp8]}}
 # space: {{topology: [aggregated, prefill-decode], tensor_parallel: [1, 2, 4, 8]}}
 search: {{trials: 300, seed: 1}}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from optimizer.cli.errors import INTERRUPTED, SOME_FAILED
-from optimizer.cli.talk import say, show, show_table
+from optimizer.cli.front import show_front
+from optimizer.cli.talk import say, show
 
 if TYPE_CHECKING:
     from optimizer.directory import StudyResults
@@ -50,11 +51,9 @@ def optimize(
     ] = False,
 ) -> None:
     """Search the plans of a job and leave the Pareto front in a study directory."""
-    from optimizer.job import load_job
-    from optimizer.problem import prepare
+    from optimizer.problem import posed
 
-    wanted = load_job(job).with_search(trials=trials, timeout_s=timeout, seed=seed)
-    problem = prepare(wanted)
+    wanted, problem = posed(job, trials=trials, timeout_s=timeout, seed=seed)
     for note in problem.notes:
         say(f"note: {note}")
     if dry_run:
@@ -107,7 +106,7 @@ def _search(
 def _end(results: StudyResults, directory: Path, interrupted: str) -> None:
     """Show what was found, where it is, and what to do next; exit as it went."""
     if results.front.points:
-        _show_front(results)
+        show_front(results.front)
         _next_steps(directory, results)
     if interrupted:
         say(f"{interrupted}: the state is saved; the same command goes on from here")
@@ -117,7 +116,7 @@ def _end(results: StudyResults, directory: Path, interrupted: str) -> None:
         for record in results.records
         if record.state == "failed" and record.same_as is None
     )
-    if not results.front.points and len(failures) < len(results.records):
+    if not results.front.points and not all(r.state == "failed" for r in results.records):
         _nothing(results)
     if failures:
         say(f"{failures.total()} evaluations failed:")
@@ -137,30 +136,21 @@ def _nothing(results: StudyResults) -> None:
     )
 
 
-def _show_front(results: StudyResults) -> None:
-    from results.tables import front_rows_for_terminal
-
-    headings, rows = front_rows_for_terminal(results.front)
-    show_table(headings, rows, text=3)
-
-
 def _next_steps(directory: Path, results: StudyResults) -> None:
     from results.front import knee
 
-    best = knee(results.front).plan.point_id
-    say(
-        f"report:  {directory}/report.html (picture: front.png, tables: front.csv, trials.csv)\n"
-        f"choose:  servefront choose {directory} --knee --out plan.yaml\n"
-        f"deploy:  servefront export {directory}:{best} --target vllm --out deploy"
-    )
+    best = knee(results.front).plan
+    say(f"report:  {directory}/report.html (picture: front.png, tables: front.csv, trials.csv)")
+    say(f"choose:  servefront choose {directory} --knee --out plan.yaml")
+    if best.engine == "vllm":
+        point = f"{directory}:{best.point_id}"
+        say(f"deploy:  servefront export {point} --target vllm --out deploy")
 
 
 def _dry_run(job: Job, problem: Problem) -> None:
-    rows = []
     for name, values in problem.space.dimensions().items():
-        shown = ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:10])}, ..."
-        rows.append((name, str(len(values)), shown))
-    show_table(["dimension", "values", ""], rows, text=3)
+        shown = ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:8])}, ..."
+        show(f"{name} ({len(values)}): {shown}")
     size = problem.space.size()
     show(f"{size:,} legal points, {len(problem.workload):,} requests each")
     seconds = _seconds_a_plan(problem)

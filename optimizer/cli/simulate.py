@@ -23,14 +23,12 @@ def simulate(
 ) -> None:
     """Serve a job's workload on one plan: all metrics, and where the time went."""
     from objectives.assess import assess
-    from optimizer.job import load_job
-    from optimizer.problem import prepare
+    from optimizer.problem import posed
     from optimizer.single import loaded_plan, site_of
     from spaces.errors import NothingFeasible
     from spaces.feasibility import infeasible
 
-    wanted = load_job(job)
-    problem = prepare(wanted)
+    wanted, problem = posed(job)
     for note in problem.notes:
         say(f"note: {note}")
     deployment = loaded_plan(plan, wanted, str(job))

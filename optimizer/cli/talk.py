@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from shutil import get_terminal_size
+from typing import Any, Literal
 
 import typer
 
@@ -29,21 +30,47 @@ def show_json(document: object) -> None:
 
 
 def show_table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", text: int = 1
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    text: int = 1,
+    spare: Sequence[str] = (),
 ) -> None:
-    """Hand out a table whose first `text` columns are words and the others numbers."""
+    """Hand out a table whose first `text` columns are words and the others numbers.
+
+    Columns with the headings `spare` are left out, the last first, where the terminal is too
+    narrow for all.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for place, heading in enumerate(headings):
-        number = place >= text
-        table.add_column(heading, justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    width = None if sys.stdout.isatty() else WIDTH_OF_A_PIPE
+    width = get_terminal_size().columns if sys.stdout.isatty() else WIDTH_OF_A_PIPE
+    cells = [list(row) for row in rows]
+    left = _fitting(headings, cells, spare, width)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for place in left:
+        justify: Literal["left", "right"] = "left" if place < text else "right"
+        table.add_column(headings[place], justify=justify, no_wrap=place < text, overflow="fold")
+    for row in cells:
+        table.add_row(*(row[place] for place in left))
     Console(file=sys.stdout, width=width, highlight=False, markup=False).print(table)
+
+
+def _fitting(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str], width: int
+) -> list[int]:
+    """The places of the columns to show; a heading may be broken between its words."""
+    widths = [
+        max(len(part) for part in (*heading.split(), "", *(row[place] for row in rows)))
+        for place, heading in enumerate(headings)
+    ]
+    left = list(range(len(headings)))
+    for heading in reversed(spare):
+        if sum(widths[place] + 3 for place in left) <= width:
+            break
+        left.remove(headings.index(heading))
+    return left
 
 
 def _plain(value: Any) -> Any:

@@ -46,8 +46,27 @@ def export(
             value=plan.engine,
             remedy="choose a plan for that engine, or another target",
         )
+    _check_tiers(plan, target)
     files: dict[str, str] = module.export(plan, model, chips)
     return files
+
+
+def _check_tiers(plan: DeploymentPlan, target: str) -> None:
+    """Refuse what no target here has flags for."""
+    if plan.has_midfill:
+        raise InputError(
+            f"target {target} has no midfill pool",
+            key="topology",
+            value=plan.topology,
+            remedy="choose a point of topology aggregated or prefill-decode",
+        )
+    if plan.kv.shared_gb or plan.kv.retention != "lru":
+        raise InputError(
+            f"target {target} has no flags for a shared KV store or a retention other than lru",
+            key="kv",
+            value=plan.kv.model_dump(exclude_defaults=True),
+            remedy="choose a point with `shared_gb` 0 and retention lru",
+        )
 
 
 def write_manifests(files: Mapping[str, str], directory: Path) -> None:

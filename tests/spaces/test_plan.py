@@ -145,6 +145,7 @@ def test_every_part_of_a_plan_takes_part_in_its_id() -> None:
         "prefix_caching": False,
         "router": "round-robin",
         "topology": "aggregated",
+        "midfill_threshold_tokens": 99,
         "pools": (plan.pools[0], plan.pools[1].model_copy(update={"max_num_seqs": 65})),
     }
     assert changed.keys() == DeploymentPlan.model_fields.keys() - {"load"}
@@ -171,7 +172,11 @@ def test_every_part_of_a_pool_takes_part_in_the_id() -> None:
         ("model: deepseek-r1\n", "", "plan.yaml: model: this key is required"),
         ("model: d", "modle: d", "plan.yaml: modle: unknown key; did you mean model"),
         ("prefill-decode", "prefil-decode", "topology: the topology must be a known one"),
-        ("prefill-decode", "prefil-decode", "did you mean prefill-decode?"),
+        (
+            "prefill-decode",
+            "prefil-decode",
+            "did you mean prefill-decode or prefill-midfill-decode?",
+        ),
         ("topology: prefill-decode", "topology: aggregated", "plan.yaml: pools: topology aggreg"),
         ("role: prefill", "role: decode", "plan.yaml: pools: topology prefill-decode needs one"),
         ("role: prefill", "role: prefil", "plan.yaml: pools.0.role: "),

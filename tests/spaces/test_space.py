@@ -25,6 +25,17 @@ SPACES = {
     "llama on two kinds": space_of(
         site_of("llama-3.3-70b", {"h100": 8, "b200": 4}), weights=("native", "fp8")
     ),
+    "three pools and a store": space_of(
+        site_of("deepseek-v3", {"h200": 32}),
+        SpaceOptions(
+            topology=("aggregated", "prefill-decode", "prefill-midfill-decode"),
+            host_gb_per_chip=(0.0, 100.0),
+            shared_gb=(0.0, 4000.0),
+            retention=("lru", "write-through", "offload-at-turn-end", "drop-after-idle"),
+            idle_limit_s=(60.0, 600.0),
+            midfill_threshold_tokens=(1000, 5000),
+        ),
+    ),
     "gpt-oss in sglang": space_of(
         site_of("gpt-oss-120b", {"h200": 8}, engine="sglang"), engines=("sglang",)
     ),
@@ -93,6 +104,33 @@ def test_size_is_the_number_of_different_plans() -> None:
         space = space_of(site_of("deepseek-v3", chips), options, concurrencies=(1, 64))
         plans = [plan.point_id for plan in every_plan(space)]
         assert len(set(plans)) == len(plans) == space.size() > 100
+
+
+def test_size_counts_three_pools_with_their_tiers_and_thresholds() -> None:
+    options = SpaceOptions(
+        topology=("aggregated", "prefill-midfill-decode"),
+        tensor_parallel=(8,),
+        pipeline_parallel=(1,),
+        data_parallel=(1,),
+        expert_parallel=(8,),
+        max_num_seqs=(64,),
+        max_num_batched_tokens=(2048, 8192),
+        shared_gb=(0.0, 1000.0),
+        retention=("lru", "write-through", "drop-after-idle"),
+        midfill_threshold_tokens=(500, 5000),
+    )
+    space = space_of(site_of("deepseek-v3", {"h200": 40}), options, concurrencies=(4,))
+    plans = [plan.point_id for plan in every_plan(space)]
+    assert len(set(plans)) == len(plans) == space.size() > 50
+
+
+def test_a_midfill_pool_always_has_a_store_to_find_kv_in() -> None:
+    space = SPACES["three pools and a store"]
+    plans = [space.plan(RandomDraw(seed)) for seed in range(200)]
+    midfill = [plan for plan in plans if plan.has_midfill]
+    assert len(midfill) > 30
+    assert all(plan.kv.shared_gb > 0 for plan in midfill)
+    assert {plan.midfill_tokens for plan in midfill} == {1000, 5000}
 
 
 def test_unordered_questions_have_the_same_options_at_every_draw() -> None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from objectives.cost.step_costs import RankBatch, step_seconds
+from objectives.simulator.flows import NOTHING_BYTES
 from objectives.simulator.scenario import PoolSetup, Scenario
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
 
-STEP_END, TRANSFER_END, KV_ARRIVED, FETCH_END, STAGE_FREE, ENTRY, WAKE = range(7)
+STEP_END, FLOW_END, KV_ARRIVED, SEND, ENTRY, WAKE = range(6)
 
 
 @dataclass(eq=False)
@@ -28,6 +29,9 @@ class Request:
     input: int
     output: int
     chain: tuple[int, ...]
+    session: int
+    gap_s: float
+    followers: list[Request] = field(default_factory=list)
     phase: str = "expected"
     target: int = 0
     computed: int = 0
@@ -43,7 +47,9 @@ class Request:
     times: dict[str, float] = field(default_factory=dict)
     token_times: list[float] = field(default_factory=list)
     hbm_hit: int = 0
-    host_hit: int = 0
+    hits_below: list[int] = field(default_factory=lambda: [0, 0, 0])
+    fetches: int = 0
+    rank: Rank | None = None
     preemptions: int = 0
 
 
@@ -56,9 +62,9 @@ class Rank:
     outstanding: int = 0
     used: int = 0
     references: dict[int, int] = field(default_factory=dict)  # cached block -> requests on it
-    idle: OrderedDict[int, None] = field(default_factory=OrderedDict)  # least recent first
-    host: OrderedDict[int, None] = field(default_factory=OrderedDict)
-    host_link_free_s: float = 0.0
+    idle: OrderedDict[int, float] = field(default_factory=OrderedDict)  # oldest first, since when
+    tiers: list[Tier] = field(default_factory=list)  # host memory, disk, shared store
+    links: list[Link] = field(default_factory=list)  # of these three; the last is its network's
 
 
 @dataclass(eq=False)
@@ -73,10 +79,23 @@ class Replica:
 
 
 @dataclass(eq=False)
-class Transfer:
-    request: Request
-    source: Rank
-    target: Rank
+class Tier:
+    """Prefix blocks and when each was last used, the oldest first; room 0 means no tier."""
+
+    room: int
+    blocks: OrderedDict[int, float] = field(default_factory=OrderedDict)
+
+
+@dataclass(eq=False)
+class Link:
+    bytes_per_s: float
+
+
+@dataclass(eq=False)
+class Flow:
+    purpose: str
+    request: Request | None
+    links: list[Link]
     remaining: float
     rate: float = 0.0
 
@@ -94,13 +113,17 @@ class ReferenceSimulator:
         self.serial = 0
         self.turn = self.decode_turn = 0
         self.events: list[tuple[float, int, int, int, Callable[[], None]]] = []
-        self.transfers: list[Transfer] = []
-        self.transfers_updated_s = 0.0
-        self.transfer_version = 0
+        self.flows: list[Flow] = []
+        self.flows_updated_s = 0.0
+        self.flow_version = 0
+        store = scenario.store
+        self.token_bytes = scenario.kv_on_link.token_bytes or 1.0
+        self.store = Tier(store.tokens // self.slot_tokens if store else 0)
+        self.store_link = Link(store.bytes_per_s if store else math.inf)
         self.pools: list[list[Replica]] = []
-        for place, setup in enumerate(scenario.pools):
+        for setup in scenario.pools:
             first = sum(len(pool) for pool in self.pools)
-            self.pools.append(self._pool(setup, first, place == 0))
+            self.pools.append(self._pool(setup, first, setup.role != "decode"))
         offsets = workload.block_offsets
         self.requests = [
             Request(
@@ -111,28 +134,45 @@ class ReferenceSimulator:
                 tuple(int(b) for b in workload.block_ids[offsets[i] : offsets[i + 1]])
                 if self.sharing
                 else (),
+                int(workload.session[i]),
+                float(workload.gap_s[i]),
             )
             for i in range(len(workload))
         ]
-        self.coming = deque(self.requests)
+        self.coming: deque[Request] = deque()
+        for request, parent in zip(self.requests, workload.parent.tolist(), strict=True):
+            waits_in = self.coming if parent < 0 else self.requests[parent].followers
+            waits_in.append(request)
+        self.turns_left = Counter(request.session for request in self.requests)
 
     def _pool(self, setup: PoolSetup, first: int, entry: bool) -> list[Replica]:
         replicas = []
         for number in range(first, first + setup.replicas):
             replica = Replica(number, setup, entry, stage_free_s=[0.0] * setup.costs.stages)
-            replica.ranks = [Rank(setup, replica) for _ in range(setup.ranks)]
+            replica.ranks = [self._rank(setup, replica) for _ in range(setup.ranks)]
             replicas.append(replica)
         return replicas
+
+    def _rank(self, setup: PoolSetup, replica: Replica) -> Rank:
+        own = (setup.host_tokens, setup.ssd_tokens) if replica.entry else (0, 0)
+        times = (setup.host_s_per_token, setup.ssd_s_per_token)
+        speeds = [self.token_bytes / time if time else math.inf for time in times]
+        return Rank(
+            setup,
+            replica,
+            tiers=[*(Tier(tokens // self.slot_tokens) for tokens in own), self.store],
+            links=[Link(speed) for speed in (*speeds, setup.link_bytes_per_s)],
+        )
 
     # the clock
 
     def run(self) -> None:
         if self.concurrency:
-            for _ in range(self.concurrency):
-                self.arrive_next()
+            for _ in range(min(self.concurrency, len(self.coming))):
+                self.at(0.0, SEND, -1, self.send_next)
         else:
-            for request in self.requests:
-                self.at(request.arrival_s, ENTRY, -1, self.arrive_next)
+            for root in self.coming:
+                self.at(root.arrival_s, SEND, -1, self.send_next)
         while self.events:
             self.now_s, *_, happen = heapq.heappop(self.events)
             happen()
@@ -148,26 +188,35 @@ class ReferenceSimulator:
 
     # requests come, go to a rank, leave
 
-    def arrive_next(self) -> None:
-        while self.coming:
-            request = self.coming.popleft()
-            request.arrival_s = self.now_s
-            if self.can_ever_fit(request):
-                self.send(request)
-                return
-            request.phase = "rejected"
-            if not self.concurrency:
-                return
+    def send_next(self) -> None:
+        if self.coming:
+            self.send(self.coming.popleft())
 
     def send(self, request: Request) -> None:
-        if self.scenario.frontend_s == 0:
+        request.arrival_s = self.now_s
+        if not self.can_ever_fit(request):
+            request.phase = "rejected"
+            self.end_turn(request)
+        elif self.scenario.frontend_s == 0:
             self.enter(request)
         else:
             entry_s = self.now_s + self.scenario.frontend_s
             self.at(entry_s, ENTRY, request.number, lambda: self.enter(request))
 
+    def end_turn(self, request: Request) -> None:
+        for follower in request.followers:
+            self.at(
+                self.now_s + follower.gap_s,
+                SEND,
+                follower.number,
+                lambda follower=follower: self.send(follower),  # type: ignore[misc]
+            )
+        self.turns_left[request.session] -= 1
+        if self.turns_left[request.session] == 0 and self.concurrency:
+            self.at(self.now_s, SEND, -1, self.send_next)
+
     def enter(self, request: Request) -> None:
-        rank = self.route(self.pools[0], request)
+        rank = self.route(request)
         request.phase, request.target = "waiting", request.input
         rank.outstanding += 1
         rank.queue.append(request)
@@ -175,30 +224,42 @@ class ReferenceSimulator:
 
     def can_ever_fit(self, request: Request) -> bool:
         for place, setup in enumerate(self.scenario.pools):
-            leaves_early = place == 0 and len(self.pools) == 2
+            leaves_early = place < len(self.pools) - 1
             tokens = request.input + (0 if leaves_early else request.output)
             if self.blocks(tokens) + setup.request_blocks > setup.kv_blocks:
                 return False
         return True
 
-    def route(self, pool: list[Replica], request: Request) -> Rank:
+    def route(self, request: Request) -> Rank:
+        if len(self.pools) == 3:
+            rank = self.best_prefix(self.pools[1], request)
+            found = len(self.match(rank, request))
+            uncached = request.input - found * self.slot_tokens
+            if found and uncached <= self.scenario.midfill_tokens:
+                return rank
+        pool = self.pools[0]
         if self.scenario.router == "round-robin":
             self.turn += 1
             return least_loaded(pool[(self.turn - 1) % len(pool)].ranks)
         if self.scenario.router == "prefix-affinity":
-            ranks = [rank for replica in pool for rank in replica.ranks]
-            bound = 1.5 * sum(rank.outstanding for rank in ranks) / len(ranks) + 2
-            allowed = [rank for rank in ranks if rank.outstanding <= bound]
-            return max(allowed, key=lambda r: (len(self.match(r, request)), -r.outstanding))
+            return self.best_prefix(pool, request)
         return self.least_loaded_of(pool)
+
+    def best_prefix(self, pool: list[Replica], request: Request) -> Rank:
+        ranks = [rank for replica in pool for rank in replica.ranks]
+        bound = 1.5 * sum(rank.outstanding for rank in ranks) / len(ranks) + 2
+        allowed = [rank for rank in ranks if rank.outstanding <= bound]
+        return max(allowed, key=lambda r: (len(self.match(r, request)), -r.outstanding))
 
     def route_decode(self) -> Rank:
         if self.scenario.router == "round-robin":
             self.decode_turn += 1
-            return least_loaded(self.pools[1][(self.decode_turn - 1) % len(self.pools[1])].ranks)
-        return self.least_loaded_of(self.pools[1])
+            return least_loaded(self.pools[-1][(self.decode_turn - 1) % len(self.pools[-1])].ranks)
+        return self.least_loaded_of(self.pools[-1])
 
     def least_loaded_of(self, pool: list[Replica]) -> Rank:
+        if self.scenario.router == "shortest-queue":
+            return least_loaded(min(pool, key=lambda r: sum(len(k.queue) for k in r.ranks)).ranks)
         return least_loaded(min(pool, key=lambda r: sum(k.outstanding for k in r.ranks)).ranks)
 
     # memory
@@ -210,46 +271,100 @@ class ReferenceSimulator:
         return rank.setup.kv_blocks - rank.used + len(rank.idle) * self.slot_blocks
 
     def take(self, rank: Rank, blocks: int) -> None:
+        entered = 0
         while rank.used + blocks > rank.setup.kv_blocks:
-            block, _ = rank.idle.popitem(last=False)
-            del rank.references[block]
-            rank.used -= self.slot_blocks
-            self.offload(rank, block)
+            oldest = next(iter(rank.idle))
+            entered += self.evict(rank, oldest, keep=self.scenario.retention == "lru")
+        self.write_to_store(rank, entered)
         rank.used += blocks
 
-    def offload(self, rank: Rank, block: int) -> None:
-        room = rank.setup.host_tokens // self.slot_tokens
-        if room == 0:
-            return
-        if block not in rank.host and len(rank.host) == room:
-            rank.host.popitem(last=False)
-        rank.host[block] = None
-        rank.host.move_to_end(block)
+    def evict(self, rank: Rank, block: int, keep: bool) -> int:
+        remembered = self.in_hbm(rank, block)
+        del rank.idle[block]
+        del rank.references[block]
+        rank.used -= self.slot_blocks
+        return self.move_down(rank, block) if keep and remembered else 0
+
+    def in_hbm(self, rank: Rank, block: int) -> bool:
+        if block not in rank.references:
+            return False
+        return rank.references[block] > 0 or self.is_fresh(rank.idle[block])
+
+    def is_fresh(self, touched_s: float) -> bool:
+        return self.now_s - touched_s <= self.scenario.idle_limit_s
+
+    def has(self, tier: Tier, block: int) -> bool:
+        return block in tier.blocks and self.is_fresh(tier.blocks[block])
+
+    def level(self, rank: Rank, block: int) -> int | None:
+        found = [level for level, tier in enumerate(rank.tiers) if self.has(tier, block)]
+        return found[0] if found else None
+
+    def insert(self, tier: Tier, block: int) -> int | None:
+        pushed_out = None
+        if block not in tier.blocks and len(tier.blocks) == tier.room:
+            gone = next(iter(tier.blocks))
+            pushed_out = gone if self.has(tier, gone) else None
+            del tier.blocks[gone]
+        tier.blocks[block] = self.now_s
+        tier.blocks.move_to_end(block)
+        return pushed_out
+
+    def move_down(self, rank: Rank, block: int | None) -> int:
+        entered = 0
+        for tier in rank.tiers:
+            if tier.room and block is not None:
+                entered += tier is self.store and block not in tier.blocks
+                block = self.insert(tier, block)
+        return entered
+
+    def copy_down(self, rank: Rank, blocks: tuple[int, ...]) -> None:
+        entered = 0
+        for block in reversed(blocks):
+            entered += self.move_down(rank, block)
+            if self.store.room and block not in self.store.blocks:
+                self.insert(self.store, block)
+                entered += 1
+        self.write_to_store(rank, entered)
+
+    def write_to_store(self, rank: Rank, blocks: int) -> None:
+        if blocks:
+            size = blocks * self.slot_tokens * self.token_bytes
+            self.start_flow("store write", None, [rank.links[2], self.store_link], size)
 
     def match(self, rank: Rank, request: Request) -> tuple[int, ...]:
         found = []
         if rank.replica.entry and self.sharing:
             for block in request.chain:
-                if block not in rank.references and block not in rank.host:
+                if not self.in_hbm(rank, block) and self.level(rank, block) is None:
                     break
                 found.append(block)
         return tuple(found)
 
-    def pin(self, rank: Rank, blocks: tuple[int, ...]) -> None:
+    def pin(self, rank: Rank, blocks: tuple[int, ...]) -> list[int]:
+        """Refer to blocks; returns how many come from each tier."""
+        below = [0, 0, 0]
         for block in blocks:
-            if block in rank.references:
+            if self.in_hbm(rank, block):
                 rank.references[block] += 1
                 rank.idle.pop(block, None)
-            else:
-                rank.host.move_to_end(block)
+                continue
+            level = self.level(rank, block)
+            assert level is not None
+            below[level] += 1
+            self.insert(rank.tiers[level], block)
+            if block in rank.references:
+                self.evict(rank, block, keep=False)
         for block in blocks:
             if block not in rank.references:
                 self.take(rank, self.slot_blocks)
                 rank.references[block] = 1
+        return below
 
     def share_prompt(self, rank: Rank, request: Request) -> None:
         if not (rank.replica.entry and self.sharing):
             return
+        before = request.shared
         for block in request.chain[request.shared :]:
             rest = request.computed - (request.shared + 1) * self.slot_tokens
             private = self.blocks(rest) + rank.setup.request_blocks
@@ -262,21 +377,21 @@ class ReferenceSimulator:
             rank.idle.pop(block, None)
             request.private = private
             request.shared += 1
+        if self.scenario.retention == "write-through":
+            self.copy_down(rank, request.chain[before : request.shared])
 
     def release(self, rank: Rank, request: Request, shared: int, private: int) -> None:
         rank.used -= private
         for block in reversed(request.chain[:shared]):
             rank.references[block] -= 1
             if rank.references[block] == 0:
-                rank.idle[block] = None
+                rank.idle[block] = self.now_s
 
     # the scheduler of a replica
 
     def schedule(self, replica: Replica) -> None:
         replica.wake_pending = False
-        stages = replica.setup.costs.stages
-        busy = len(replica.flights) == stages or replica.stage_free_s[0] > self.now_s
-        if busy:
+        if len(replica.flights) == replica.setup.costs.stages:
             return
         flight = object()
         if not self.fill_batch(replica, flight):
@@ -286,11 +401,8 @@ class ReferenceSimulator:
         for stage, seconds in enumerate(self.stage_seconds(replica, flight)):
             time_s = max(time_s, replica.stage_free_s[stage]) + seconds
             replica.stage_free_s[stage] = time_s
-        if stages > 1:
-            self.at(
-                replica.stage_free_s[0], STAGE_FREE, replica.number, lambda: self.wake(replica)
-            )
         self.at(time_s, STEP_END, replica.number, lambda: self.end_step(replica, flight))
+        self.wake(replica)
 
     def stage_seconds(self, replica: Replica, flight: object) -> list[float]:
         batches = []
@@ -304,19 +416,20 @@ class ReferenceSimulator:
     def fill_batch(self, replica: Replica, flight: object) -> bool:
         budget = replica.setup.step_tokens
         if replica.setup.alternating:
-            chunks = [self.choose_prompts(rank, flight, budget) for rank in replica.ranks]
+            chunks = [self.choose_prompts(rank, flight, budget, 0) for rank in replica.ranks]
             if any(chunks):
                 return True
             return any([self.choose_decodes(rank, flight) for rank in replica.ranks])
         chosen = 0
         for rank in replica.ranks:
             decodes = self.choose_decodes(rank, flight)
-            chosen += decodes + self.choose_prompts(rank, flight, budget - decodes)
+            chosen += decodes + self.choose_prompts(rank, flight, budget - decodes, decodes)
         return chosen > 0
 
     def choose_decodes(self, rank: Rank, flight: object) -> int:
         stages = rank.setup.costs.stages
-        share = min(rank.setup.step_tokens, math.ceil(len(rank.seats) / stages))
+        even = math.ceil(len(rank.seats) / stages)
+        share = min(rank.setup.step_tokens, rank.setup.flight_requests or even)
         chosen = 0
         for request in list(rank.seats):
             if chosen == share:
@@ -353,9 +466,10 @@ class ReferenceSimulator:
         rank.seats.remove(request)
         rank.queue.appendleft(request)
 
-    def choose_prompts(self, rank: Rank, flight: object, budget: int) -> int:
+    def choose_prompts(self, rank: Rank, flight: object, budget: int, already: int) -> int:
         chosen = place = 0
-        while budget > 0:
+        most = rank.setup.flight_requests or math.inf
+        while budget > 0 and already + chosen < most:
             if place == len(rank.seats) and not self.admit(rank):
                 break
             request = rank.seats[place]
@@ -372,12 +486,12 @@ class ReferenceSimulator:
             return False
         request = rank.queue[0]
         found = self.match(rank, request)
-        from_host = [block for block in found if block not in rank.references]
-        pinned = [block for block in found if block in rank.idle]
+        outside = sum(not self.in_hbm(rank, block) for block in found)
+        pinned = sum(self.in_hbm(rank, b) and rank.references[b] == 0 for b in found)
         private = self.blocks(request.target - len(found) * self.slot_tokens)
         private += rank.setup.request_blocks
-        needed = private + (len(from_host) + len(pinned)) * self.slot_blocks
-        if needed > self.available(rank):
+        left = self.available(rank) - private - (outside + pinned) * self.slot_blocks
+        if left < (rank.setup.watermark_blocks if rank.seats else 0):
             return False
         rank.queue.popleft()
         rank.seats.append(request)
@@ -386,31 +500,38 @@ class ReferenceSimulator:
             request.private = private
             self.receive(rank, request)
             return True
-        self.pin(rank, found)
+        below = self.pin(rank, found)
         self.take(rank, private)
         request.shared, request.private = len(found), private
         request.computed = min(len(found) * self.slot_tokens, request.target - 1)
         request.phase = "prefilling"
-        request.usable_s = self.now_s
-        if from_host:
-            start_s = max(self.now_s, rank.host_link_free_s)
-            per_slot_s = rank.setup.host_s_per_token * self.slot_tokens
-            request.usable_s = start_s + len(from_host) * per_slot_s
-            rank.host_link_free_s = request.usable_s
-            self.at(
-                request.usable_s, FETCH_END, rank.replica.number, lambda: self.wake(rank.replica)
-            )
+        request.rank = rank
         if "admitted" not in request.times:
             request.times["admitted"] = self.now_s
-            request.times["fetched"] = request.usable_s
-            request.host_hit = min(len(from_host) * self.slot_tokens, request.computed)
-            request.hbm_hit = request.computed - request.host_hit
+            rest = request.computed
+            for level, blocks in enumerate(below):
+                request.hits_below[level] = min(rest, blocks * self.slot_tokens)
+                rest -= request.hits_below[level]
+            request.hbm_hit = rest
+        self.fetch(rank, request, below)
         return True
+
+    def fetch(self, rank: Rank, request: Request, below: list[int]) -> None:
+        request.fetches = sum(blocks > 0 for blocks in below)
+        if request.fetches == 0:
+            request.usable_s = self.now_s
+            request.times.setdefault("fetched", self.now_s)
+            return
+        request.usable_s = math.inf
+        for level, blocks in enumerate(below):
+            if blocks:
+                links = [rank.links[level]] + [self.store_link] * (level == 2)
+                size = blocks * self.slot_tokens * self.token_bytes
+                self.start_flow("fetch", request, links, size)
 
     # the end of a step
 
     def end_step(self, replica: Replica, flight: object) -> None:
-        finished = 0
         for rank in replica.ranks:
             for request in rank.seats:
                 if request.flight is flight and request.phase == "decoding":
@@ -422,17 +543,47 @@ class ReferenceSimulator:
                 if request.flight is flight:
                     self.end_chunk(rank, request)
                 if request.phase == "decoding" and request.generated >= request.output:
-                    self.release(rank, request, request.shared, request.private)
-                    request.phase = "finished"
-                    request.times["finished"] = self.now_s
-                    rank.outstanding -= 1
-                    finished += 1
+                    self.finish(rank, request)
             rank.seats = [r for r in rank.seats if r.phase not in ("finished", "handed off")]
         replica.flights.remove(flight)
-        if self.concurrency:
-            for _ in range(finished):
-                self.arrive_next()
         self.wake(replica)
+
+    def finish(self, rank: Rank, request: Request) -> None:
+        rank.used -= request.private
+        request.private = 0
+        request.phase = "finished"
+        request.times["finished"] = self.now_s
+        self.retain(rank, request)
+        rank.outstanding -= 1
+        self.end_turn(request)
+
+    def retain(self, rank: Rank, request: Request) -> None:
+        """What the session goes on with stays cached, by the plan's retention."""
+        retention = self.scenario.retention
+        chain, filled = request.chain, request.input
+        if request.followers and self.scenario.keep_answers:
+            chain, filled = request.followers[0].chain, request.computed
+        whole = chain[: filled // self.slot_tokens]
+        if not (rank.replica.entry and self.sharing):
+            if self.sharing and self.store.room and retention != "lru":
+                self.copy_down(rank, whole)
+            return
+        answer = whole[request.input // self.slot_tokens :]
+        for block in reversed(answer):
+            room = rank.used + self.slot_blocks <= rank.setup.kv_blocks
+            if room and block not in rank.references:
+                rank.used += self.slot_blocks
+                rank.references[block] = 0
+                rank.idle[block] = self.now_s
+        if retention == "write-through":
+            self.copy_down(rank, answer)
+        self.release(rank, request, request.shared, 0)
+        if retention == "offload-at-turn-end":
+            entered = 0
+            for block in (*reversed(answer), *reversed(request.chain[: request.shared])):
+                if rank.references.get(block) == 0:
+                    entered += self.evict(rank, block, keep=True)
+            self.write_to_store(rank, entered)
 
     def token(self, request: Request) -> None:
         request.generated += 1
@@ -445,7 +596,7 @@ class ReferenceSimulator:
             return
         self.share_prompt(rank, request)
         request.times.setdefault("prefilled", self.now_s)
-        if len(self.pools) == 2 and rank.replica.entry and request.output > 1:
+        if len(self.pools) > 1 and rank.replica.entry and request.output > 1:
             request.generated = 1
             self.hand_off(rank, request)
         else:
@@ -469,58 +620,80 @@ class ReferenceSimulator:
         request.phase = "receiving"
         request.usable_s = math.inf
         request.times["decode admitted"] = self.now_s
-        self.advance_transfers()
         link = self.scenario.kv_on_link
         windowed = min(request.computed, link.window_tokens) * link.window_token_bytes
-        size = request.computed * link.token_bytes + windowed + link.request_bytes
-        self.transfers.append(Transfer(request, request.source, rank, size))
+        size = request.computed * self.token_bytes + windowed + link.request_bytes
+        self.start_flow("hand-off", request, [request.source.links[2], rank.links[2]], size)
+
+    def start_flow(
+        self, purpose: str, request: Request | None, links: list[Link], size: float
+    ) -> None:
+        self.advance_flows()
+        self.flows.append(Flow(purpose, request, links, size))
         self.share_links()
 
-    def advance_transfers(self) -> None:
-        for transfer in self.transfers:
-            moved = transfer.rate * (self.now_s - self.transfers_updated_s)
-            transfer.remaining = max(0.0, transfer.remaining - moved)
-        self.transfers_updated_s = self.now_s
+    def advance_flows(self) -> None:
+        for flow in self.flows:
+            flow.remaining -= flow.rate * (self.now_s - self.flows_updated_s)
+            if flow.remaining < NOTHING_BYTES:
+                flow.remaining = 0.0
+        self.flows_updated_s = self.now_s
 
     def share_links(self) -> None:
-        self.transfer_version += 1
-        for transfer in self.transfers:
-            at_source = sum(t.source is transfer.source for t in self.transfers)
-            at_target = sum(t.target is transfer.target for t in self.transfers)
-            transfer.rate = min(
-                transfer.source.setup.link_bytes_per_s / at_source,
-                transfer.target.setup.link_bytes_per_s / at_target,
+        self.flow_version += 1
+        for flow in self.flows:
+            flow.rate = min(
+                link.bytes_per_s / sum(link in other.links for other in self.flows)
+                for link in flow.links
             )
-        if self.transfers:
-            version = self.transfer_version
-            end_s = self.now_s + min(t.remaining / t.rate for t in self.transfers)
-            self.at(end_s, TRANSFER_END, 0, lambda: self.end_transfer(version))
+        if self.flows:
+            version = self.flow_version
+            end_s = self.now_s + min(flow.remaining / flow.rate for flow in self.flows)
+            self.at(end_s, FLOW_END, 0, lambda: self.end_flow(version))
 
-    def end_transfer(self, version: int) -> None:
-        if version != self.transfer_version:
+    def end_flow(self, version: int) -> None:
+        if version != self.flow_version:
             return
-        self.advance_transfers()
-        first = min(self.transfers, key=lambda t: t.remaining / t.rate)
-        self.transfers.remove(first)
+        self.advance_flows()
+        first = min(self.flows, key=lambda flow: flow.remaining / flow.rate)
+        self.flows.remove(first)
         request = first.request
-        latency_s = self.scenario.kv_on_link.latency_s
-        self.at(
-            self.now_s + latency_s,
-            KV_ARRIVED,
-            request.number,
-            lambda: self.start_decoding(request),
-        )
+        if first.purpose == "hand-off":
+            assert request is not None
+            latency_s = self.scenario.kv_on_link.latency_s
+            self.at(
+                self.now_s + latency_s,
+                KV_ARRIVED,
+                request.number,
+                lambda: self.start_decoding(request),
+            )
         self.share_links()
+        if first.purpose == "hand-off":
+            assert request is not None
+            self.release_source(request)
+        elif first.purpose == "fetch":
+            assert request is not None
+            self.end_fetch(request)
+
+    def release_source(self, request: Request) -> None:
         assert request.source is not None
         self.release(request.source, request, request.source_shared, request.source_private)
         request.source.outstanding -= 1
         self.wake(request.source.replica)
 
+    def end_fetch(self, request: Request) -> None:
+        request.fetches -= 1
+        if request.fetches == 0:
+            assert request.rank is not None
+            request.usable_s = self.now_s
+            request.times.setdefault("fetched", self.now_s)
+            self.wake(request.rank.replica)
+
     def start_decoding(self, request: Request) -> None:
         request.phase = "decoding"
         request.usable_s = self.now_s
         request.token_times.append(self.now_s)
-        for replica in self.pools[1]:
+        for replica in self.pools[-1]:
             if any(request in rank.seats for rank in replica.ranks):
                 self.wake(replica)
 

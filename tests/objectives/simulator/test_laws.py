@@ -97,7 +97,7 @@ def test_memory_is_never_overdrawn_and_tokens_are_conserved(seed: int) -> None:
     again = int(records.preemptions.sum())  # each recomputation gives one token by prefill
     assert answered - again <= decoded <= answered
     computed = sum(told.prefill_tokens for told in result.pools)
-    hits = int((records.hbm_hit_tokens + records.host_hit_tokens)[done].sum())
+    hits = int(records.hit_tokens[done].sum())
     assert computed >= int(records.input_tokens[done].sum()) - hits
 
 
@@ -238,3 +238,38 @@ def test_every_router_spreads_requests_in_its_own_way() -> None:
     assert len({run.requests.finish_s.tobytes() for run in runs.values()}) == 3
     hits = {router: run.requests.hbm_hit_tokens.sum() for router, run in runs.items()}
     assert hits["prefix-affinity"] > max(hits["round-robin"], hits["least-loaded"])
+
+
+def two_turns(gap_s: float = 0.0, keep: bool = True) -> SimulationResult:
+    """A prompt of four blocks, an answer of two, and a second turn that adds one block."""
+    first = [0, 1, 2, 3]
+    second = [*first, 4, 5, 6]
+    workload = workload_of(
+        [0.0, 0.0], [256, 448], [129, 4], [first, second], 64, parents=[-1, 0], gaps_s=[0.0, gap_s]
+    )
+    scenario = Scenario((pool(kv_blocks=400),), keep_answers=keep)
+    return simulate(scenario, workload, OfferedLoad(np.zeros(2), 1))
+
+
+def test_a_turn_comes_its_pause_after_the_end_of_the_one_before() -> None:
+    records = two_turns(gap_s=0.5).requests
+    assert records.arrival_s[1] == pytest.approx(records.finish_s[0] + 0.5, rel=1e-12)
+
+
+def test_the_next_turn_finds_the_answer_in_the_cache_if_it_is_kept() -> None:
+    assert two_turns(keep=True).requests.hbm_hit_tokens[1] == 6 * 64
+    assert two_turns(keep=False).requests.hbm_hit_tokens[1] == 4 * 64
+
+
+def test_a_closed_loop_keeps_sessions_alive_and_pauses_count_as_alive() -> None:
+    turns = 40
+    parents = [-1 if turn % 4 == 0 else turn - 1 for turn in range(turns)]
+    gaps_s = [0.0 if parent < 0 else 0.2 for parent in parents]
+    workload = workload_of(
+        [0.0] * turns, [50] * turns, [10] * turns, parents=parents, gaps_s=gaps_s
+    )
+    records = closed_loop(Scenario((pool(),)), workload, clients=3).requests
+    starts = np.sort(records.arrival_s[::4])
+    ends = np.sort(records.finish_s[3::4])
+    np.testing.assert_allclose(starts[3:], ends[:-3], rtol=1e-12)
+    assert (starts[:3] == 0).all()

@@ -56,4 +56,5 @@ def assert_same(request: Request, records: RequestRecords, seed: int) -> None:
     np.testing.assert_allclose(told, times, rtol=1e-9, err_msg=f"seed {seed} request {place}")
     assert records.preemptions[place] == request.preemptions, seed
     assert records.hbm_hit_tokens[place] == request.hbm_hit, seed
-    assert records.host_hit_tokens[place] == request.host_hit, seed
+    below = (records.host_hit_tokens, records.ssd_hit_tokens, records.store_hit_tokens)
+    assert [int(hits[place]) for hits in below] == request.hits_below, seed

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from objectives.cost.step_costs import StepCosts
-from objectives.simulator.scenario import KvOnLink, PoolSetup, Scenario
+from objectives.simulator.scenario import KvOnLink, PoolSetup, Scenario, SharedStore
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
 
@@ -69,8 +71,13 @@ def workload_of(
     output_tokens: list[int] | np.ndarray,
     chains: list[list[int]] | None = None,
     block_tokens: int = 0,
+    parents: list[int] | None = None,
+    gaps_s: list[float] | None = None,
 ) -> Workload:
-    """A workload from lists; `chains` are prefix block ids of each request."""
+    """A workload from lists; `chains` are prefix block ids of each request.
+
+    `parents` are the requests whose end each one waits for (-1: none), `gaps_s` the pauses.
+    """
     chains = chains or [[] for _ in arrival_s]
     return Workload(
         name="made up",
@@ -80,27 +87,46 @@ def workload_of(
         block_tokens=block_tokens,
         block_offsets=np.cumsum([0, *(len(chain) for chain in chains)]),
         block_ids=np.array([block for chain in chains for block in chain], np.int32),
+        **(_turns(parents, gaps_s or [0.0] * len(parents)) if parents else {}),
     )
+
+
+def _turns(parents: list[int], gaps_s: list[float]) -> dict[str, Any]:
+    session: list[int] = []
+    for parent in parents:
+        session.append(session[parent] if parent >= 0 else max(session, default=-1) + 1)
+    return {
+        "session": np.array(session, np.int32),
+        "parent": np.array(parents, np.int32),
+        "gap_s": np.array(gaps_s),
+    }
 
 
 def random_world(seed: int) -> tuple[Scenario, Workload, OfferedLoad]:
     """A scenario, workload and load with any mix of features, tight enough to make them meet."""
     rng = np.random.default_rng(seed)
-    split = bool(rng.random() < 0.5)
+    topology = int(rng.choice([1, 1, 2, 3]))
     window = int(rng.choice([0, 0, 24]))
     sharing = bool(rng.random() < 0.6)
     requests = int(rng.integers(1, 28))
     workload = _random_workload(rng, requests, sharing)
     longest = int((workload.input_tokens + workload.output_tokens).max())
-    roles = ("prefill", "decode") if split else ("aggregated",)
+    roles = (("aggregated",), ("prefill", "decode"), ("prefill", "midfill", "decode"))[
+        topology - 1
+    ]
     pools = tuple(_random_pool(rng, role, window, longest) for role in roles)
     scenario = Scenario(
         pools,
         block_tokens=4,
         prefix_caching=bool(rng.random() < 0.9),
-        router=rng.choice(["round-robin", "least-loaded", "prefix-affinity"]),
+        router=rng.choice(["round-robin", "least-loaded", "shortest-queue", "prefix-affinity"]),
         kv_on_link=KvOnLink(1e6, 2e5, window, 3e5, float(rng.choice([0.0, 1e-3]))),
         frontend_s=float(rng.choice([0.0, 0.0, 4e-3])),
+        keep_answers=bool(rng.random() < 0.8),
+        retention=rng.choice(["lru", "lru", "write-through", "offload-at-turn-end"]),
+        idle_limit_s=float(rng.choice([np.inf, np.inf, 0.05])),
+        store=SharedStore(int(rng.choice([50, 500])), 2e9) if rng.random() < 0.5 else None,
+        midfill_tokens=int(rng.integers(1, 60)),
     )
     if rng.random() < 0.5:
         return scenario, workload, OfferedLoad(np.zeros(requests), int(rng.integers(1, 12)))
@@ -123,6 +149,10 @@ def _random_pool(rng: np.random.Generator, role: str, window: int, longest: int)
         costs=made_up_costs(int(rng.choice([1, 1, 2, 3])), window, float(rng.uniform(0.5, 2))),
         host_tokens=host_tokens,
         host_s_per_token=float(rng.choice([1e-5, 1e-3])),
+        ssd_tokens=int(rng.choice([0, 0, 200])),
+        ssd_s_per_token=3e-4,
+        watermark_blocks=int(rng.choice([0, 0, 3])),
+        flight_requests=2 if rng.random() < 0.3 else None,
         link_bytes_per_s=float(rng.choice([1e9, 1e10])),
     )
 
@@ -133,19 +163,28 @@ def _random_workload(rng: np.random.Generator, requests: int, sharing: bool) -> 
     arrivals = np.cumsum(rng.exponential(float(rng.choice([0.005, 0.05])), requests))
     if rng.random() < 0.3:
         arrivals = np.round(arrivals, 2)  # several requests at the same moment
+    parents = _random_parents(rng, requests) if rng.random() < 0.4 else [-1] * requests
+    gaps_s = rng.exponential(0.02, requests).round(3).tolist()
     if not sharing:
-        return workload_of(arrivals, inputs, outputs)
+        return workload_of(arrivals, inputs, outputs, parents=parents, gaps_s=gaps_s)
     block = int(rng.choice([8, 16]))
     families = rng.integers(0, 4, requests)
-    chains = []
+    chains: list[list[int]] = []
     for i in range(requests):
         length = -(-int(inputs[i]) // block)
         common = int(rng.integers(0, length + 1))
-        chains.append(
-            [int(families[i]) * 100 + p for p in range(common)]
-            + [1000 + i * 100 + p for p in range(common, length)]
-        )
+        first = [int(families[i]) * 100 + p for p in range(common)]
+        if parents[i] >= 0:  # a turn mostly goes on with the prompt before it
+            first = chains[parents[i]][: length if rng.random() < 0.8 else common]
+        chains.append(first + [1000 + i * 100 + p for p in range(len(first), length)])
     ids = {block_id: n for n, block_id in enumerate(dict.fromkeys(b for c in chains for b in c))}
-    return workload_of(
-        arrivals, inputs, outputs, [[ids[b] for b in chain] for chain in chains], block
-    )
+    dense = [[ids[b] for b in chain] for chain in chains]
+    return workload_of(arrivals, inputs, outputs, dense, block, parents, gaps_s)
+
+
+def _random_parents(rng: np.random.Generator, requests: int) -> list[int]:
+    """Chains and forks of turns; a turn waits for an earlier one or for none."""
+    return [
+        int(rng.integers(max(0, i - 4), i)) if i and rng.random() < 0.6 else -1
+        for i in range(requests)
+    ]

@@ -1,0 +1,105 @@
+"""KV on its way over links: between pools, in from lower tiers, out to the shared store.
+
+Flows under way at the same time share each link equally; a flow that crosses two links runs at the
+smaller of its shares.
+"""
+
+from __future__ import annotations
+
+from objectives.simulator.events import push
+from objectives.simulator.jit import compiled
+from objectives.simulator.state import HAND_OFF, KV_ARRIVED, NONE, State
+
+# Less than this is left of a flow only by rounding: equal flows end at one instant.
+NOTHING_BYTES = 1e-3
+
+
+@compiled
+def kv_bytes(state: State, tokens: int) -> float:
+    """Bytes of a request's KV, whole model, with `tokens` tokens computed."""
+    clock = state.clock[0]
+    windowed = min(tokens, clock.window) * clock.window_token_bytes
+    return float(tokens * clock.token_bytes + windowed + clock.fixed_bytes)
+
+
+@compiled
+def start_flow(
+    state: State, purpose: int, request_id: int, one_link: int, other_link: int, size: float
+) -> None:
+    """Begin to move `size` bytes of a request's KV over one link, or two in a row."""
+    clock = state.clock[0]
+    _advance(state)
+    flow = state.flows[clock.flows]
+    flow.purpose, flow.request = purpose, request_id
+    flow.one_link, flow.other_link = one_link, other_link
+    flow.remaining_bytes = size
+    clock.flows += 1
+    _count(state, one_link, 1, size)
+    _count(state, other_link, 1, size)
+    _share_links(state)
+
+
+@compiled
+def end_flow(state: State) -> tuple[int, int]:
+    """End the flow that is first to end, now; returns its purpose and its request."""
+    clock = state.clock[0]
+    _advance(state)
+    first = _first_to_end(state)
+    flow = state.flows[first]
+    purpose, request_id = flow.purpose, flow.request
+    _count(state, flow.one_link, -1, 0.0)
+    _count(state, flow.other_link, -1, 0.0)
+    clock.flows -= 1
+    for place in range(first, clock.flows):  # keep the order of starting
+        state.flows[place] = state.flows[place + 1]
+    if purpose == HAND_OFF:
+        push(state, clock.now_s + clock.transfer_latency_s, KV_ARRIVED, request_id, 0)
+    _share_links(state)
+    return int(purpose), int(request_id)
+
+
+@compiled
+def _count(state: State, link_id: int, flows: int, size: float) -> None:
+    if link_id != NONE:
+        state.links[link_id].flows += flows
+        state.links[link_id].moved_bytes += size
+
+
+@compiled
+def _advance(state: State) -> None:
+    clock = state.clock[0]
+    elapsed_s = clock.now_s - clock.flows_updated_s
+    for place in range(clock.flows):
+        flow = state.flows[place]
+        flow.remaining_bytes -= flow.bytes_per_s * elapsed_s
+        if flow.remaining_bytes < NOTHING_BYTES:
+            flow.remaining_bytes = 0.0
+    clock.flows_updated_s = clock.now_s
+
+
+@compiled
+def _share_links(state: State) -> None:
+    """Give each flow its share and find when the first of them ends."""
+    clock = state.clock[0]
+    if clock.flows == 0:
+        return
+    for place in range(clock.flows):
+        flow = state.flows[place]
+        one = state.links[flow.one_link]
+        flow.bytes_per_s = one.bytes_per_s / one.flows
+        if flow.other_link != NONE:
+            other = state.links[flow.other_link]
+            flow.bytes_per_s = min(flow.bytes_per_s, other.bytes_per_s / other.flows)
+    first = state.flows[_first_to_end(state)]
+    clock.flow_end_s = clock.now_s + first.remaining_bytes / first.bytes_per_s
+
+
+@compiled
+def _first_to_end(state: State) -> int:
+    first, least_s = 0, float("inf")
+    for place in range(state.clock[0].flows):
+        flow = state.flows[place]
+        left_s = flow.remaining_bytes / flow.bytes_per_s
+        if left_s < least_s:
+            first, least_s = place, left_s
+    return first

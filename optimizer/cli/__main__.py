@@ -1,0 +1,5 @@
+"""`python -m optimizer.cli` is `servefront`."""
+
+from optimizer.cli import main
+
+main()

@@ -1,0 +1,89 @@
+"""Another simulator's answers (Vidur), request by request, with its own operator tables.
+
+Its tables carry six digits and its arrivals seven, so the two clocks drift apart by a few 1e-8 of
+the time: instants agree to that, TPOT to 1e-5, and steps are equally many. An arrival
+that lies within the drift of a step's beginning may join one step earlier or later.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from objectives.simulator import Scenario, SimulationResult, simulate
+from objectives.workload.load import OfferedLoad
+from spaces.plan import Router
+from tests.objectives.simulator import vidur
+
+SMALL = vidur.Model("ops_llama2_7b_a100_tp1", 32, 1, 7424, grouped_query=False)
+LONG = replace(SMALL, kv_blocks=7168)
+LARGE = vidur.Model("ops_llama2_70b_a100_tp2_pp2", 80, 2, 32_768, grouped_query=True)
+
+# Case: model, replicas, requests/s (None: arrivals of the file), steps it took.
+CASES: dict[str, tuple[vidur.Model, int, float | None, int]] = {
+    "A": (SMALL, 1, 2.0, 31_508),
+    "B": (SMALL, 1, 2.0, 150_301),
+    "C_7b_poisson1000_q1.0": (SMALL, 1, 1.0, 76_697),
+    "C_7b_poisson1000_q3.0": (SMALL, 1, None, 15_054),
+    "C_7b_poisson1000_q5.0": (SMALL, 1, 5.0, 3_378),
+    "E": (SMALL, 4, 8.0, 17_284),
+    "F": (LONG, 1, None, 5_905),
+    "H": (LARGE, 1, 0.6, 45_590),
+    "K": (SMALL, 1, 4.0, 12_208),
+}
+
+
+def served(
+    data: Path, case: str, rate: float | None, model: vidur.Model, replicas: int
+) -> tuple[SimulationResult, dict[str, np.ndarray]]:
+    """Our run of a case, and its TTFT, TPOT (its definition) and end-to-end times."""
+    table = vidur.answers(data, case)
+    workload = vidur.workload(table)
+    if rate is not None:
+        exact_s = poisson_arrivals(len(table), rate)
+        np.testing.assert_allclose(exact_s, workload.arrival_s, rtol=1e-6)
+        workload = replace(workload, arrival_s=exact_s)
+    router: Router = "shortest-queue" if replicas > 1 else "least-loaded"
+    scenario = Scenario((vidur.pool(data, model, replicas),), router=router)
+    result = simulate(scenario, workload, OfferedLoad(workload.arrival_s, 0))
+    told = {name: table[f"{name}_s"].to_numpy() for name in ("ttft", "tpot", "e2e")}
+    return result, told
+
+
+def poisson_arrivals(requests: int, rate: float) -> np.ndarray:
+    """Its arrivals, which its file rounds: exponential gaps of seed 42, cut at three means."""
+    chance = random.Random(42)
+    gaps = [min(-math.log(1 - chance.random()), 3.0) / rate for _ in range(requests)]
+    return np.cumsum(gaps)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_request_fares_as_in_vidur(case: str, data_dir: Path) -> None:
+    model, replicas, rate, steps = CASES[case]
+    result, told = served(data_dir, case, rate, model, replicas)
+    records = result.requests
+    assert result.pools[0].steps == steps
+    tpot_s = (records.e2e_s - records.ttft_s) / records.output_tokens
+    long = records.output_tokens > 1
+    np.testing.assert_allclose(tpot_s[long], told["tpot"][long], rtol=1e-5)
+    # Where arrivals are the file's, they are rounded to 1e-4 s from 100 s on.
+    clock_s = max(2e-5, 5e-8 * result.makespan_s) if rate else 1e-4
+    np.testing.assert_allclose(records.ttft_s, told["ttft"], rtol=1e-5, atol=clock_s)
+    np.testing.assert_allclose(records.e2e_s, told["e2e"], rtol=1e-5, atol=clock_s)
+
+
+def test_one_arrival_within_the_drift_of_a_step_changes_only_what_comes_after(
+    data_dir: Path,
+) -> None:
+    result, told = served(data_dir, "C_7b_poisson1000_q4.0", 4.0, SMALL, 1)
+    apart_s = np.abs(result.requests.ttft_s - told["ttft"])
+    first = int(np.argmax(apart_s > 2e-5))
+    assert first == 795
+    assert result.requests.queue_s[first] < 2e-5  # it came just before a step began
+    assert result.pools[0].steps == 6_528
+    assert result.requests.ttft_s.mean() == pytest.approx(told["ttft"].mean(), rel=2e-4)

@@ -1,0 +1,147 @@
+"""What a job becomes before the search: requests kept and dropped, loads, facts, notes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optimizer.job import LoadRange
+from optimizer.problem import load_grid, posed, prepare
+from spaces.documents import dump_yaml
+from spaces.errors import InputError
+from tests.optimizer.toy import job_data, job_of
+
+
+def trace_of(folder: Path, inputs: list[int], **other: int) -> str:
+    rows = [
+        {"timestamp": 1000 * i, "input_length": n, "output_length": 10} | other
+        for i, n in enumerate(inputs)
+    ]
+    path = folder / "trace.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "grid"),
+    [
+        (1, 1, [1]),
+        (1, 2, [1, 2]),
+        (1, 24, [1, 2, 3, 4, 6, 8, 12, 16, 24]),
+        (5, 100, [5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 100]),
+        (7, 7, [7]),
+    ],
+)
+def test_concurrencies_grow_geometrically_between_both_ends(
+    low: int, high: int, grid: list[int]
+) -> None:
+    found = load_grid(LoadRange(concurrency=(low, high)))
+    assert [load.concurrency for load in found if load] == grid
+
+
+def test_request_rates_are_twelve_steps_between_both_ends() -> None:
+    rates = [load.request_rate for load in load_grid(LoadRange(request_rate=(0.5, 50.0))) if load]
+    assert len(rates) == 12 and (rates[0], rates[-1]) == (0.5, 50.0)
+    ratios = [b / a for a, b in itertools.pairwise(rates) if a and b]
+    assert max(ratios) / min(ratios) < 1.02
+    assert len(load_grid(LoadRange(request_rate=(2.0, 2.0)))) == 1
+
+
+def test_no_load_means_arrivals_as_recorded() -> None:
+    assert load_grid(None) == (None,)
+
+
+def test_requests_beyond_the_context_are_dropped_counted_and_told(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, [100] * 199 + [5000])
+    problem = prepare(job_of(workload={"trace": trace}, max_model_len=4096, load=None))
+    assert len(problem.workload) == 199
+    assert problem.site.longest_request_tokens == 110
+    said = "1 of 200 requests (0.5%) longer than the context of 4096 tokens were dropped"
+    assert said in problem.notes
+
+
+def test_many_dropped_requests_are_a_warning_and_all_an_error(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, [100] * 9 + [5000])
+    problem = prepare(job_of(workload={"trace": trace}, max_model_len=4096, load=None))
+    assert any(note.startswith("WARNING: 1 of 10 requests") for note in problem.notes)
+    with pytest.raises(InputError, match="no request fits into the context of 50 tokens"):
+        prepare(job_of(workload={"trace": trace}, max_model_len=50))
+
+
+def test_failed_requests_of_a_trace_are_told(tmp_path: Path) -> None:
+    path = Path(trace_of(tmp_path, [10, 20, 30]))
+    path.write_text(path.read_text().replace('"output_length": 10', '"output_length": 0', 1))
+    problem = prepare(job_of(workload={"trace": str(path)}, load=None))
+    assert "1 of 3 rows of the trace were dropped: no output tokens: failed request" in (
+        problem.notes
+    )
+
+
+def test_requests_limit_a_trace_and_a_preset(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, [10] * 8)
+    assert len(prepare(job_of(workload={"trace": trace, "requests": 5})).workload) == 5
+    problem = prepare(job_of(workload={"trace": trace, "requests": 50}))
+    assert "50 requests were asked for, the trace has 8" in problem.notes
+    preset = {"preset": "fixed-1k8k", "requests": 7}
+    assert len(prepare(job_of(workload=preset)).workload) == 7
+
+
+def test_a_rate_over_requests_of_one_moment_is_refused_with_the_jobs_file(tmp_path: Path) -> None:
+    data = job_data(
+        workload={"trace": trace_of(tmp_path, [10, 10], timestamp=0)}, load={"request_rate": 2}
+    )
+    job = tmp_path / "job.yaml"
+    job.write_text(dump_yaml(data))
+    with pytest.raises(InputError, match="request_rate: a request rate needs arrival times"):
+        posed(job)
+
+
+def test_formats_the_checkpoint_cannot_be_had_in_are_left_out_and_told() -> None:
+    weights = ["nvfp4", "bf16"]
+    problem = prepare(job_of(model="gpt-oss-120b", precision={"weights": ["native", "bf16"]}))
+    assert problem.space.weights == ("native",)
+    assert any(note.startswith("weights bf16 are left out:") for note in problem.notes)
+    with pytest.raises(InputError, match=r"precision\.weights: at least one weight format"):
+        prepare(job_of(model="gpt-oss-120b", precision={"weights": weights[1:]}))
+
+
+def test_estimates_the_answers_rest_on_are_named() -> None:
+    job = job_of(chips={"a100": 8}, engine="sglang", workload={"preset": "long-context"})
+    notes = "\n".join(prepare(job).notes)
+    assert (
+        "figures of a100 that are estimates or contradicted:" in notes and "usd_per_hour" in notes
+    )
+    assert "the description of the engine sglang holds estimates" in notes
+    assert "the workload long-context is an assumption" in notes
+    priced = "\n".join(prepare(job.model_copy(update={"prices": {"a100": 1.0}})).notes)
+    assert "usd_per_hour" not in priced
+
+
+def test_a_load_beyond_what_the_requests_can_fill_is_told() -> None:
+    notes = prepare(job_of(load={"concurrency": [1, 11]})).notes
+    assert any("40 requests, fewer than 4 for each of the 11 users" in note for note in notes)
+    assert not any("users" in note for note in prepare(job_of(load={"concurrency": 10})).notes)
+
+
+def test_the_engine_gives_memory_share_and_block_size_unless_the_job_does() -> None:
+    base = prepare(job_of(engine="sglang")).space.base
+    assert (base.hbm_fraction, base.block_size) == (0.88, 1)
+    assert prepare(job_of(hbm_fraction=0.5)).space.base.hbm_fraction == 0.5
+
+
+def test_other_facts_or_requests_have_another_digest(tmp_path: Path) -> None:
+    def digest(**keys: Any) -> dict[str, str]:
+        return dict(prepare(job_of(**keys)).facts_digest)
+
+    assert digest() == digest(search={"trials": 3})
+    assert digest() != digest(chips={"h200": 8})
+    trace = trace_of(tmp_path, [10, 20])
+    before = digest(workload={"trace": trace})
+    trace_of(tmp_path, [10, 21])
+    after = digest(workload={"trace": trace})
+    assert before["catalogue entries"] == after["catalogue entries"]
+    assert before["content of workload.trace"] != after["content of workload.trace"]
