@@ -82,7 +82,8 @@ def _host_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
 def _link(plan: DeploymentPlan, pool: Pool, site: Site) -> KvLink:
     """What a rank of the pool sends or receives when KV moves between the pools."""
     others = [other for other in plan.pools if other is not pool]
-    if not others and "scaleout_gb_per_s" not in site.chips[pool.chip].facts():
+    known = site.chips[pool.chip].facts().keys()
+    if not others and not {"scaleup_gb_per_s", "scaleout_gb_per_s"} <= known:
         return KvLink(math.inf, 0.0)  # one pool sends nothing, so what is not known is not needed
     others = others or [pool]
     return rank_link(pool, site.chips[pool.chip], others[0], site.chips[others[0].chip])

@@ -57,7 +57,7 @@ def _figures_needed(plan: DeploymentPlan, pool: Pool, site: Site) -> Iterator[st
     yield "bf16_tflops"
     if pool.chips_per_replica > 1 or (others and not apart):
         yield "scaleup_gb_per_s"
-    if pool.chips_per_replica > chip.scaleup_size or apart:
+    if pool.chips_per_replica > chip.scaleup_size or apart or plan.kv.shared_gb:
         yield "scaleout_gb_per_s"
     if plan.kv.host_gb_per_chip and chip.own_dram:
         yield from ("memory_levels.ddr.gb", "memory_levels.ddr.gb_per_s")

@@ -80,40 +80,6 @@ def test_a_host_tier_larger_than_the_host_is_refused() -> None:
     assert refusal.rule == "host memory"
 
 
-@pytest.mark.parametrize(("change", "word"), [({"pp": 2}, "pp 2"), ({"tp": 2, "dp": 4}, "")])
-def test_vllm_moves_kv_only_between_layouts_its_connector_knows(
-    change: dict[str, int], word: str
-) -> None:
-    prefill = Pool(role="prefill", chip="h200", tp=8, ep=8).model_copy(update=change)
-    pools = (prefill, Pool(role="decode", chip="h200", tp=8, ep=8))
-    plan = DeploymentPlan(model="deepseek-v3", topology="prefill-decode", pools=pools)
-    refusal = infeasible(plan, DEEPSEEK)
-    assert (refusal is None) == (word == "")
-    if refusal is not None:
-        assert refusal.rule == "engine"
-        assert word in refusal.reason
-
-
-def test_a_midfill_pool_needs_a_store_that_is_written_to() -> None:
-    pools = tuple(
-        Pool(role=role, chip="h200", tp=8, ep=8) for role in ("prefill", "midfill", "decode")
-    )
-    plan = DeploymentPlan(model="deepseek-v3", topology="prefill-midfill-decode", pools=pools)
-    told = [infeasible(plan, DEEPSEEK)]
-    for retention in ("lru", "write-through"):
-        kv = KvTiers(shared_gb=500, retention=retention)
-        told.append(infeasible(plan.model_copy(update={"kv": kv}), DEEPSEEK))
-    assert [refusal and refusal.rule for refusal in told] == ["midfill", "midfill", None]
-
-
-def test_kv_is_moved_down_only_where_there_is_a_tier() -> None:
-    plan = plan_of("deepseek-v3", "h200", tp=8, ep=8)
-    kv = KvTiers(retention="offload-at-turn-end")
-    refusal = infeasible(plan.model_copy(update={"kv": kv}), DEEPSEEK)
-    assert refusal is not None
-    assert refusal.rule == "retention"
-
-
 def _tiered(chip: str, gb: float) -> DeploymentPlan:
     plan = plan_of("llama-3.1-8b", chip)
     return plan.model_copy(update={"kv": KvTiers(host_gb_per_chip=gb)})
@@ -161,6 +127,40 @@ def test_output_groups_are_not_cut() -> None:
     pool = Pool(role="aggregated", chip="gb200", tp=16)
     site = site_of("deepseek-v4-flash", {"gb200": 64})
     assert layout_conflict(pool, site) == "tp must divide the 8 output groups"
+
+
+@pytest.mark.parametrize(("change", "word"), [({"pp": 2}, "pp 2"), ({"tp": 2, "dp": 4}, "")])
+def test_vllm_moves_kv_only_between_layouts_its_connector_knows(
+    change: dict[str, int], word: str
+) -> None:
+    prefill = Pool(role="prefill", chip="h200", tp=8, ep=8).model_copy(update=change)
+    pools = (prefill, Pool(role="decode", chip="h200", tp=8, ep=8))
+    plan = DeploymentPlan(model="deepseek-v3", topology="prefill-decode", pools=pools)
+    refusal = infeasible(plan, DEEPSEEK)
+    assert (refusal is None) == (word == "")
+    if refusal is not None:
+        assert refusal.rule == "engine"
+        assert word in refusal.reason
+
+
+def test_a_midfill_pool_needs_a_store_that_is_written_to() -> None:
+    pools = tuple(
+        Pool(role=role, chip="h200", tp=8, ep=8) for role in ("prefill", "midfill", "decode")
+    )
+    plan = DeploymentPlan(model="deepseek-v3", topology="prefill-midfill-decode", pools=pools)
+    told = [infeasible(plan, DEEPSEEK)]
+    for retention in ("lru", "write-through"):
+        kv = KvTiers(shared_gb=500, retention=retention)
+        told.append(infeasible(plan.model_copy(update={"kv": kv}), DEEPSEEK))
+    assert [refusal and refusal.rule for refusal in told] == ["midfill", "midfill", None]
+
+
+def test_kv_is_moved_down_only_where_there_is_a_tier() -> None:
+    plan = plan_of("deepseek-v3", "h200", tp=8, ep=8)
+    kv = KvTiers(retention="offload-at-turn-end")
+    refusal = infeasible(plan.model_copy(update={"kv": kv}), DEEPSEEK)
+    assert refusal is not None
+    assert refusal.rule == "retention"
 
 
 def test_weights_are_never_widened() -> None:
