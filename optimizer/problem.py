@@ -265,7 +265,18 @@ def _facts_digest(job: Job, site: Site) -> dict[str, str]:
     facts = [site.model, *site.chips.values(), *site.engines.values()]
     texts = "".join(fact.model_dump_json() for fact in facts)
     digests = {"catalogue entries": hashlib.sha256(texts.encode()).hexdigest()}
-    if job.workload.trace is not None:
-        content = Path(job.workload.trace).read_bytes()
-        digests["content of workload.trace"] = hashlib.sha256(content).hexdigest()
+    for key in ("trace", "preset"):
+        source = getattr(job.workload, key)
+        if source is not None and Path(source).exists():
+            digests[f"content of workload.{key}"] = _content_digest(Path(source))
     return digests
+
+
+def _content_digest(path: Path) -> str:
+    """Of a file, or of the names and contents of the files in a folder."""
+    digest = hashlib.sha256()
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+        if file.is_file():
+            digest.update(b"" if file == path else file.name.encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()

@@ -128,7 +128,7 @@ def _losses(workload: Workload, parts: TurnTokens) -> dict[str, Any]:
         "invalidation": {
             "share": round(float(np.count_nonzero(lost) / np.count_nonzero(large)), 5),
             "from_tokens": INVALID_FROM_TOKENS,
-            "kept": _table(parts.kept[lost] / workload.input_tokens[lost]),
+            "kept_tokens": _table(parts.kept[lost], whole=True),
             "pause_s": _table(workload.gap_s[lost]),
         }
     }

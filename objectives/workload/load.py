@@ -22,15 +22,10 @@ Overflow = Literal["drop", "truncate", "error"]
 class OfferedLoad:
     """How `n` requests reach the deployment, always in the order of the workload.
 
-    Open loop: `concurrency` and `sessions` are 0, and request `i` is sent at `arrival_s[i]`
-    whatever the deployment does. Closed loop over requests: `concurrency` of them are kept in
-    flight; `arrival_s` is 0 for all, and the next request is sent at the moment an earlier one
-    ends. Closed loop over sessions: so many `sessions` are alive; a turn is sent `gap_s` after
-    the end of its parent, and when all turns of a session have ended the next session in order
-    begins, its turns without a parent at once.
-
-    Where turns have parents, an open loop with `turns_wait` sends only those without one at
-    `arrival_s`, and each other `gap_s` after its parent's end.
+    Open loop: `concurrency` is 0, and request `i` that waits for no other is sent at
+    `arrival_s[i]` whatever the deployment does. Closed loop: `concurrency` sessions are kept
+    alive; `arrival_s` is 0 for all, and the next session begins at the moment all turns of an
+    earlier one have ended. In both a turn is sent `gap_s` after the end of the one it waits for.
 
     Nothing is sent after `horizon_s`. Requests that are not `measured` [n], and all that were
     sent before `warm_up_s`, stay out of the metrics. With `system_idle_cap_s` the clock skips
@@ -39,8 +34,6 @@ class OfferedLoad:
 
     arrival_s: Seconds
     concurrency: int
-    sessions: int = 0
-    turns_wait: bool = False
     measured: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
     warm_up_s: float = 0.0
     horizon_s: float = math.inf

@@ -77,6 +77,10 @@ class LoadRules(Document):
             raise InputError(
                 "start and recycled belong to a closed loop", key="start", value=given[0]
             )
+        if self.replay_turns and self.sessions is not None:
+            raise InputError(
+                "recorded times are replayed in an open loop", key="replay_turns", value=given[0]
+            )
         if self.start[0] > self.start[1]:
             raise InputError("low must not exceed high", key="start", value=list(self.start))
         return self
@@ -111,11 +115,11 @@ def offer(workload: Workload, rules: LoadRules, seed: int) -> tuple[Workload, Of
         sent = selected(sent, np.arange(rules.requests))
         measured = measured[: rules.requests]
     measured[: rules.warm_up_requests] = False
+    if rules.replay_turns:
+        sent = _unlinked(sent)
     load = OfferedLoad(
         arrival_s=np.zeros(len(sent)) if rules.sessions is not None else sent.arrival_s,
-        concurrency=0,
-        sessions=rules.sessions or 0,
-        turns_wait=rules.sessions is None and not rules.replay_turns,
+        concurrency=rules.sessions or 0,
         measured=measured,
         warm_up_s=rules.warm_up_s,
         horizon_s=rules.duration_s or math.inf,
@@ -128,6 +132,17 @@ def _capped(workload: Workload, cap_s: float | None) -> Workload:
     if cap_s is None:
         return workload
     return replace(workload, gap_s=np.minimum(workload.gap_s, cap_s))
+
+
+def _unlinked(workload: Workload) -> Workload:
+    """The requests as sessions of one turn, which start at their recorded times."""
+    n = len(workload)
+    return replace(
+        workload,
+        session=np.arange(n, dtype=np.int32),
+        parent=np.full(n, NO_PARENT, dtype=np.int32),
+        gap_s=np.zeros(n),
+    )
 
 
 def _open(workload: Workload, rules: LoadRules, stream: np.random.Generator) -> Workload:
@@ -208,7 +223,9 @@ def _played(workload: Workload, plays: list[Tokens], sessions: int) -> Workload:
         one_by_one[play] = np.arange(start, start + len(play))
         waited = workload.parent[play]
         known = (waited != NO_PARENT) & np.isin(waited, play)
-        parent[start : start + len(play)][known] = one_by_one[waited[known]]
+        # What waited for a turn that is left out waits for the first that is sent.
+        found = np.where(known, one_by_one[np.maximum(waited, 0)], start)
+        parent[start + 1 : start + len(play)] = found[1:]
     offsets, ids = _fresh_blocks(workload, rows, number // sessions)
     return replace(
         workload,

@@ -145,7 +145,7 @@ def overridden(found: Preset, parameters: Mapping[str, Any]) -> Preset:
     if not parameters or found.mix is not None:
         return found
     shape = "synthetic" if found.synthetic is not None else "sessions"
-    data = found.model_dump(exclude_none=True)
+    data = found.model_dump(exclude_none=True, exclude_unset=True)
     data[shape] = _merged(data[shape], parameters)
     return validated(Preset, data, f"parameters of {found.name}")
 
@@ -196,7 +196,7 @@ _NESTED = ("compaction", "invalidation", "subagents", "large_growth")
 def _validated(data: dict[str, Any], where: str) -> Preset:
     base = data.get("based_on")
     if base is not None:
-        origin = preset(str(base)).model_dump(exclude_none=True)
+        origin = preset(str(base)).model_dump(exclude_none=True, exclude_unset=True)
         changes = data.get("sessions", {})
         data = {
             **{key: origin[key] for key in ("request_class", "sources") if key in origin},

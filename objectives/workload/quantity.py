@@ -18,6 +18,7 @@ from spaces.errors import InputError
 PERCENTS = (0, 1, 2, *range(5, 91, 5), 92.5, 95, 97, 98, 99, 99.5, 99.9, 100)
 GEOMETRIC_FROM = 0.9
 STRATA = 125
+GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 _NORMAL = NormalDist()
 
 
@@ -196,6 +197,21 @@ def even_shares(stream: np.random.Generator, n: int) -> Seconds:
     shares = [(stream.permutation(STRATA) + stream.random(STRATA)) / STRATA for _ in range(blocks)]
     drawn: Seconds = np.clip(np.concatenate([np.zeros(0), *shares])[:n], 1e-12, 1 - 1e-12)
     return drawn
+
+
+def shares_along(stream: np.random.Generator, along: Seconds) -> Seconds:
+    """A share in (0, 1) for each item [n], spread evenly over items with similar values `along`.
+
+    Within each 125 items the one with the k-th value has the share k times the golden ratio, from
+    a random start and modulo 1, so that any run of neighbours covers (0, 1). The two quantities
+    are then independent, with less noise than independent draws have.
+    """
+    shares = np.empty(len(along))
+    for begin in range(0, len(along), STRATA):
+        order = begin + np.argsort(along[begin : begin + STRATA], kind="stable")
+        shares[order] = (stream.random() + np.arange(len(order)) * GOLDEN_RATIO) % 1.0
+    clipped: Seconds = np.clip(shares, 1e-12, 1 - 1e-12)
+    return clipped
 
 
 def normal_at(u: Seconds) -> Seconds:

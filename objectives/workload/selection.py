@@ -16,7 +16,7 @@ def selected(workload: Workload, rows: Tokens) -> Workload:
     for. Arrivals are counted from the first of them; sessions and prefix blocks are numbered
     anew, densely from 0 in order of appearance. A turn whose parent is left out waits for the
     nearest ancestor that is kept, and the pauses before the ones left out are added to its own;
-    without such an ancestor it starts at its recorded time.
+    without such an ancestor it starts a session at its recorded time.
     """
     offsets, places = _gathered_blocks(workload.block_offsets, rows)
     parent, gap_s = _adopted(workload, rows)
@@ -27,7 +27,7 @@ def selected(workload: Workload, rows: Tokens) -> Workload:
         output_tokens=workload.output_tokens[rows],
         block_offsets=offsets,
         block_ids=dense(workload.block_ids[places]),
-        session=dense(workload.session[rows]),
+        session=trees(parent),
         parent=parent,
         gap_s=gap_s,
         kind=workload.kind[rows],
@@ -45,6 +45,18 @@ def dense(ids: Numbers) -> Numbers:
     rank = np.empty(len(appeared), dtype=np.int32)
     rank[np.argsort(appeared)] = np.arange(len(appeared), dtype=np.int32)
     return rank[number]
+
+
+def trees(parent: Numbers) -> Numbers:
+    """The session of each request [n]: that of its parent, or a new one without.
+
+    >>> trees(np.array([-1, -1, 0, 2], np.int32)).tolist()
+    [0, 1, 0, 0]
+    """
+    root = np.where(parent == NO_PARENT, np.arange(len(parent), dtype=np.int32), parent)
+    while len(root) and not np.array_equal(root, root[root]):
+        root = root[root]
+    return dense(root)
 
 
 def _from_first(arrival_s: Seconds) -> Seconds:

@@ -52,26 +52,26 @@ class LargeGrowth(Document):
 class Compaction(Document):
     """A context that would pass `at` times the limit goes on from a summary.
 
-    The turn then has `to_tokens` of input, of which `kept_tokens` are cached. With the share
-    `ends` the session ends there instead, as a new one is begun by hand.
+    The turn then has `to_tokens` of input, of which `kept_tokens` are cached. A session of which
+    at most the share `ends_within` of its turns is left ends there instead.
     """
 
     at: Quantity
     to_tokens: Quantity
     kept_tokens: Quantity
-    ends: Share = 0.0
+    ends_within: Share = 0.0
 
 
 class Invalidation(Document):
     """Turns that find most of their context not cached any more.
 
-    `share` of the later turns with contexts over `from_tokens`; the share `kept` of the context
-    is cached still, and the pause before them is their own.
+    `share` of the later turns with contexts over `from_tokens`; of the context `kept_tokens` are
+    cached still, at most half, and the pause before them is their own.
     """
 
     share: Share
     from_tokens: NonNegativeInt
-    kept: Quantity
+    kept_tokens: Quantity
     pause_s: Quantity
 
 
@@ -94,12 +94,13 @@ class SessionSpec(Document):
 
     A turn adds to the context of the turn before either `growth_tokens`, of which its answer is
     part, or that answer and `external_tokens`. `growth_by_output` is the rank correlation of
-    what is added and that answer. Sessions differ: `growth_between_sessions` is the part of the
-    variance of growth (as a normal variable of the same ranks) that lies between them, and
-    `growth_by_fullness` and `growth_by_turns` how that part goes with how far their turns
-    would fill the context, and with their number; the keys of pauses say the
-    same of them, and `tool_turns_by_turns` how much longer runs of tools are in sessions of many
-    turns.
+    what is added and that answer, `growth_by_turns` that of what is added and the number of turns
+    of the session.
+
+    Sessions differ: `tool_pause_between_sessions` is the part of the variance of pauses (as
+    normal variables of the same ranks) that lies between them, and `tool_pause_by_turns` how that
+    part goes with their number of turns; `tool_turns_by_turns` says how much longer runs of tools
+    are in sessions of many turns.
 
     The first turns after the first input may add more: `opening_shifts` raise the normal value of
     their growth, one after the other.
@@ -125,10 +126,8 @@ class SessionSpec(Document):
     growth_tokens: Quantity | None = None
     external_tokens: Quantity | None = None
     growth_by_output: Correlation = 0.0
-    large_growth: LargeGrowth | None = None
-    growth_between_sessions: Share = 0.0
-    growth_by_fullness: Correlation = 0.0
     growth_by_turns: Correlation = 0.0
+    large_growth: LargeGrowth | None = None
     output_tokens: Quantity
     opening_shifts: tuple[Annotated[float, Field(ge=-4, le=4)], ...] = ()
     tool_turns: Quantity | None = None

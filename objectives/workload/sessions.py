@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from objectives.workload.chains import chained
-from objectives.workload.quantity import Quantity, even_shares, normal_at, share_of
+from objectives.workload.quantity import (
+    STRATA,
+    Quantity,
+    even_shares,
+    normal_at,
+    share_of,
+    shares_along,
+)
 from objectives.workload.session_spec import SessionSpec, Start
 from objectives.workload.workload import (
     APPEND,
@@ -29,7 +35,6 @@ from objectives.workload.workload import (
 STREAMS = (
     "start",
     "turns",
-    "scale",
     "growth",
     "output",
     "tool_run",
@@ -42,11 +47,8 @@ STREAMS = (
     "pace",
     "user_pace",
 )
-# Sessions that stand for all those of a specification, and the range of fullness that counts.
+# Sessions that stand for all those of a specification.
 SAMPLE, SAMPLE_SEED = 2_000, 0
-LEAST_ROOM_TOKENS = 5_000
-FULLNESS = (0.0, 2.5)
-SMALLEST = 1e-9
 
 
 def generate_sessions(
@@ -172,7 +174,8 @@ class _Turns:
 
 
 def _rows(spec: SessionSpec, seed: int, count: int, wanted: float) -> _Rows:
-    drawn = _sessions(spec, seed, count)
+    # Whole strata are drawn, so that more sessions begin with the same ones.
+    drawn = _sessions(spec, seed, -(-count // STRATA) * STRATA)
     turns = _turns(spec, seed, drawn)
     agents = _stream(seed, "subagents")
     rows = _Rows()
@@ -198,7 +201,7 @@ def _sessions(spec: SessionSpec, seed: int, count: int) -> _Sessions:
     chosen = np.minimum(np.searchsorted(steps, u, side="right"), len(steps) - 1)
     within = (u - (steps - weights / weights.sum())[chosen]) / (weights / weights.sum())[chosen]
     within = np.clip(within, 1e-12, 1 - 1e-12)
-    own = normal_at(even_shares(_stream(seed, "turns"), count))
+    own = normal_at(shares_along(_stream(seed, "turns"), u))
     by_input = np.array([start.turns_by_input for start in spec.starts])[chosen]
     z_turns = by_input * normal_at(within) + np.sqrt(1 - by_input**2) * own
     first_input, turns = np.empty(count), np.empty(count)
@@ -226,50 +229,16 @@ def _first_input(spec: SessionSpec, start: Start, u: Seconds) -> Seconds:
     return np.minimum(tokens, limit * least)
 
 
-def _between(
-    spec: SessionSpec, seed: int, drawn: _Sessions, quantity: str, *traits: _Trait
-) -> Seconds:
-    """A value for each turn [total], equal within a session; standard normal among turns.
+def _length(spec: SessionSpec, drawn: _Sessions) -> Seconds:
+    """How long the session of each turn [total] is: mean 0 and deviation 1 among turns.
 
-    It is partly a session's own and goes partly with traits of the sessions. Long sessions have
-    more turns, so mean and deviation are taken among the turns of a large sample of sessions.
+    Long sessions have more turns, so both are taken from a large sample of sessions.
     """
-    own = normal_at(even_shares(_stream(seed, quantity), len(drawn.turns)))
     sample = _sessions(spec, SAMPLE_SEED, SAMPLE)
     weights = sample.turns / sample.turns.sum()
-    shared, told = np.zeros(len(own)), np.zeros(SAMPLE)
-    for trait in traits:
-        values = trait.of(spec, sample)
-        mean = float((weights * values).sum())
-        deviation = math.sqrt(float((weights * (values - mean) ** 2).sum())) or 1.0
-        shared += trait.correlation * (trait.of(spec, drawn) - mean) / deviation
-        told += trait.correlation * (values - mean) / deviation
-    variance = float((weights * told**2).sum())
-    rest = math.sqrt(max(0.0, 1.0 - variance))
-    return np.repeat((shared + rest * own) / math.sqrt(variance + rest**2), drawn.turns)
-
-
-@dataclass(frozen=True, slots=True)
-class _Trait:
-    """Something about sessions [m], and how another of their quantities goes with it."""
-
-    of: Callable[[SessionSpec, _Sessions], Seconds]
-    correlation: float
-
-
-def _many_turns(_spec: SessionSpec, drawn: _Sessions) -> Seconds:
-    return drawn.z_turns
-
-
-def _fullness(spec: SessionSpec, drawn: _Sessions) -> Seconds:
-    """How far the turns would fill the context, were growth the mean for all: ln(grown / room)."""
-    limits = [spec.context_limit_tokens or start.context_limit_tokens for start in spec.starts]
-    at = spec.compaction.at.mean() if spec.compaction else 1.0
-    ends = np.array([math.inf if limit is None else limit * at for limit in limits])
-    room = np.maximum(ends[drawn.start] - drawn.first_input, LEAST_ROOM_TOKENS)
-    added = (spec.growth_tokens or spec.external_tokens or Quantity(constant=1)).mean()
-    grown = drawn.turns * max(added, 1.0) * spec.token_scale
-    return np.clip(np.log(np.maximum(grown / room, SMALLEST)), *FULLNESS)
+    mean = float((weights * sample.z_turns).sum())
+    deviation = math.sqrt(float((weights * (sample.z_turns - mean) ** 2).sum())) or 1.0
+    return np.repeat((drawn.z_turns - mean) / deviation, drawn.turns)
 
 
 def _mean_turns(spec: SessionSpec) -> float:
@@ -285,19 +254,18 @@ def _turns(spec: SessionSpec, seed: int, drawn: _Sessions) -> _Turns:
 
     z_output = normal_at(shares("output"))
     before = np.roll(z_output, 1)
-    own = _mixed(before, normal_at(shares("growth")), spec.growth_by_output)
-    growth_traits = (
-        _Trait(_fullness, spec.growth_by_fullness),
-        _Trait(_many_turns, spec.growth_by_turns),
-    )
-    scale = _between(spec, seed, drawn, "scale", *growth_traits)
-    z_growth = _mixed(scale, own, math.sqrt(spec.growth_between_sessions))
+    length = _length(spec, drawn)
+    z_growth = _mixed(before, normal_at(shares("growth")), spec.growth_by_output)
+    z_growth = _mixed(length, z_growth, spec.growth_by_turns)
     z_growth += _opening(spec, drawn)
     z_pause = normal_at(shares("pause"))
-    pace = _between(spec, seed, drawn, "pace", _Trait(_many_turns, spec.tool_pause_by_turns))
-    user_pace = _between(spec, seed, drawn, "user_pace")
+    own_pace = normal_at(shares_along(_stream(seed, "pace"), drawn.z_turns))
+    pace = _mixed(length, np.repeat(own_pace, drawn.turns), spec.tool_pause_by_turns)
+    user_pace = normal_at(shares_along(_stream(seed, "user_pace"), drawn.z_turns))
     by_tool = _mixed(pace, z_pause, math.sqrt(spec.tool_pause_between_sessions))
-    by_user = _mixed(user_pace, z_pause, math.sqrt(spec.user_pause_between_sessions))
+    by_user = _mixed(
+        np.repeat(user_pace, drawn.turns), z_pause, math.sqrt(spec.user_pause_between_sessions)
+    )
     z_answer = _mixed(z_output, normal_at(shares("answer")), spec.answer_by_output)
     run = spec.tool_turns or Quantity(constant=0)
     long = np.repeat(drawn.z_turns, drawn.turns)
@@ -452,7 +420,9 @@ class _Path:
     def _compacted(self, turn: int) -> tuple[int, int] | None:
         """Input and kept tokens after a compaction; None where the session ends instead."""
         compaction = self.spec.compaction
-        if compaction is None or self.turns.event[turn] < compaction.ends:
+        turns = int(self.drawn.turns[self.session])
+        left = self.first + turns - turn
+        if compaction is None or left <= compaction.ends_within * turns:
             return None
         u = self.turns.event_size[turn : turn + 1]
         self._next_context(turn)
@@ -471,9 +441,11 @@ class _Path:
     def _invalidated(self, turn: int, before: int) -> tuple[int, float]:
         rule = self.spec.invalidation
         assert rule is not None, "a turn is invalid by a rule"
-        kept = rule.kept.at(self.turns.event_size[turn : turn + 1])[0]
+        kept = rule.kept_tokens.at(self.turns.event_size[turn : turn + 1])[0]
         pause_s = rule.pause_s.at(self.turns.pause[turn : turn + 1])
-        return int(kept * before), float(_pauses(self.spec, pause_s)[0])
+        return int(min(kept * self.spec.token_scale, before / 2)), float(
+            _pauses(self.spec, pause_s)[0]
+        )
 
     def _agent(self, parent: int, stream: np.random.Generator) -> int:
         """The turns of one subagent; the last of them."""

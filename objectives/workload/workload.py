@@ -48,7 +48,7 @@ class Workload:
 
     `session` [n] numbers the sessions densely in order of their first request. `parent` [n] is
     the request whose end a turn waits for, always an earlier one of the same session, or -1 for
-    a turn that starts at `arrival_s`; a session may have several of those. `gap_s` [n] is the
+    the first turn, which starts at `arrival_s`. `gap_s` [n] is the
     pause between the parent's end and the arrival of the turn, 0 without a parent; `arrival_s`
     of a turn with a parent is what was recorded, for a replay of the recorded times. `kind` [n]
     holds places in `KINDS`, `class_id` [n] places in `classes`. Where the five arrays are left
@@ -111,6 +111,9 @@ def broken_law(workload: Workload) -> str | None:
         and (workload.parent >= NO_PARENT).all(),
         "a parent must be of the same session": (
             workload.session[waited_for] == workload.session[parents]
+        ).all(),
+        "a session must have one turn that waits for nothing": (
+            np.bincount(workload.session[workload.parent < 0], minlength=workload.sessions) == 1
         ).all(),
         "gaps must be finite and not negative": (
             np.isfinite(workload.gap_s) & (workload.gap_s >= 0)

@@ -55,12 +55,7 @@ def trace(
     if parquet is not None:
         write_parquet(read.workload, parquet)
         say(f"wrote {parquet}")
-    rows = {
-        "read": read.rows_read,
-        "kept": read.rows_kept,
-        "dropped": read.dropped,
-        "span_s": read.span_s,
-    }
+    rows = {"read": read.rows_read, "kept": read.rows_kept, "dropped": read.dropped}
     if as_json:
         show_json(
             {

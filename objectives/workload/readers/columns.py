@@ -14,7 +14,7 @@ import numpy as np
 from objectives.workload.kinds import kinds_by_prefix
 from objectives.workload.readers.doubts import copy_doubts, rate_doubts, speed_doubts
 from objectives.workload.readers.row import NOTHING, NS_PER_S, Row, TraceFormat
-from objectives.workload.selection import dense, selected
+from objectives.workload.selection import selected, trees
 from objectives.workload.workload import (
     FIRST,
     NO_PARENT,
@@ -70,7 +70,6 @@ class Columns:
     gap_ns: array[int] = field(default_factory=_numbers)
     service_ns: array[int] = field(default_factory=_numbers)
     parent: array[int] = field(default_factory=lambda: array("i"))
-    session: array[int] = field(default_factory=lambda: array("i"))
     kind: array[int] = field(default_factory=lambda: array("b"))
     class_id: array[int] = field(default_factory=lambda: array("i"))
     block_offsets: array[int] = field(default_factory=lambda: array("q", [0]))
@@ -82,7 +81,6 @@ class Columns:
     place_of: dict[Hashable, int] = field(default_factory=dict)
     last_of: dict[Hashable, int] = field(default_factory=dict)
     context_of: dict[Hashable, int] = field(default_factory=dict)
-    sessions: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     unused: Counter[str] = field(default_factory=Counter)
     lost_parents: int = 0
@@ -158,7 +156,6 @@ class Columns:
         self.output_tokens.append(row.output_tokens)
         self.service_ns.append(UNKNOWN if row.service_ns is None else row.service_ns)
         self.parent.append(parent)
-        self.session.append(self._session(row, parent))
         kind = self.form.turn_kind if row.kind is None else row.kind
         self.kind.append(FIRST if parent == NO_PARENT and kind != SUBAGENT else kind)
         told = row.request_class or RequestClass()
@@ -167,14 +164,6 @@ class Columns:
             self.last_of[row.session] = place
         if row.key is not None:
             self.place_of[row.key] = place
-
-    def _session(self, row: Row, parent: int) -> int:
-        if row.session is not None and row.session in self.last_of:
-            return self.session[self.last_of[row.session]]
-        if parent != NO_PARENT:
-            return self.session[parent]
-        self.sessions += 1
-        return self.sessions - 1
 
     def _keep_time(self, row: Row, parent: int, where: str) -> None:
         self.gap_ns.append(UNKNOWN if row.gap_ns is None else row.gap_ns)
@@ -289,7 +278,7 @@ class Columns:
             block_tokens=self.form.block_tokens if self.hashed else 0,
             block_offsets=np.array(self.block_offsets, dtype=np.int64),
             block_ids=np.array(self.block_ids, dtype=np.int32),
-            session=dense(np.array(self.session, dtype=np.int32)),
+            session=trees(parent),
             parent=parent,
             gap_s=gap_s,
             kind=np.array(self.kind, dtype=np.int8),

@@ -40,6 +40,7 @@ def _recognises(line: str) -> bool:
 
 def _parsed(line: str) -> Row:
     fields = json_object(line)
+    session = _session(required(fields, "session_id", ROW))
     new_tokens = token_count(required(fields, "input_length", ROW), "input_length")
     ids = fields.get("hash_ids")
     if ids is not None:
@@ -50,7 +51,7 @@ def _parsed(line: str) -> Row:
         input_tokens=new_tokens,
         output_tokens=token_count(required(fields, "output_length", ROW), "output_length"),
         blocks=ids,
-        session=_session(required(fields, "session_id", ROW)),
+        session=session,
         gap_ns=gap_ns,
         new_only=True,
         unused=tuple(sorted(fields.keys() - KNOWN)),
