@@ -150,15 +150,11 @@ def _arrival_is_next(state: State) -> bool:
 
 @compiled
 def _send_next(state: State) -> None:
-    """The next session begins now, if there is one, with all its turns that wait for no other."""
+    """The next session begins now, if there is one."""
     clock = state.clock[0]
     if clock.next_root < len(state.roots):
-        root = state.roots[clock.next_root]
         clock.next_root += 1
-        _send(state, root)
-        while clock.closed_loop > 0 and state.requests[root].next_sibling != NONE:
-            root = state.requests[root].next_sibling
-            push(state, clock.now_s, SEND, root, 0)
+        _send(state, state.roots[clock.next_root - 1])
 
 
 @compiled

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from objectives.cost.step_costs import Floats, Ints, StepCosts
+from objectives.cost.step_costs import Floats, StepCosts
 from objectives.simulator.loop import run
 from objectives.simulator.records import PoolRecord, RequestRecords, SimulationResult
 from objectives.simulator.scenario import PoolSetup, Scenario
@@ -64,20 +64,20 @@ def simulate(scenario: Scenario, workload: Workload, load: OfferedLoad) -> Simul
 
     Raises `InputError` where the load asks to skip idle time that is not its own to skip.
     """
-    if np.isfinite(load.system_idle_cap_s) and not load.sessions:
+    if np.isfinite(load.system_idle_cap_s) and not load.concurrency:
         raise InputError(
-            "idle time is skipped only in a closed loop over sessions",
+            "idle time is skipped only in a closed loop",
             where=workload.name,
             key="system_idle_cap_s",
             value=load.system_idle_cap_s,
-            remedy="leave it out, or ask for sessions",
+            remedy="leave it out, or ask for a concurrency",
         )
     state = _initial_state(scenario, workload, load)
     run(*state)
     settled = np.isin(state.requests["phase"], (FINISHED, REJECTED))
     unsent = state.requests["phase"] == EXPECTED
     assert (settled | (unsent & np.isfinite(load.horizon_s))).all(), "a request was lost"
-    return _result(scenario, state)
+    return _result(scenario, state, load)
 
 
 def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) -> State:
@@ -92,18 +92,17 @@ def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) ->
     caching = int((pools["caching"][ranks["pool"]] == 1).sum()) if blocks else 0
     slots = int((pools["capacity_blocks"] // slot_blocks).max()) + 1 if blocks else 0
     room = _tier_slots(scenario, ranks, blocks, slot_tokens)
-    requests = _requests(workload, load, sharing)
     most_seats = int(sum(pool.replicas * pool.ranks * pool.seats for pool in scenario.pools))
     return State(
         clock=_clock(scenario, load, slot_tokens, ranks, room),
-        requests=requests,
+        requests=_requests(workload, load, sharing),
         ranks=ranks,
         replicas=replicas,
         pools=pools,
         seats=np.full(most_seats, NONE, np.int64),
         chain=workload.block_ids,
-        roots=_roots(requests, workload, load),
-        turns_left=np.bincount(requests["session"]),
+        roots=np.flatnonzero(workload.parent == NONE),
+        turns_left=np.bincount(workload.session),
         slot_of=np.full((caching, blocks), NONE, np.int32),
         slots=_unused_slots([min(slots, blocks + 1)] * caching),
         tiers=_tiers(len(room)),
@@ -166,7 +165,7 @@ def _clock(
 ) -> np.recarray:
     clock = np.zeros(1, CLOCK).view(np.recarray)
     link = scenario.kv_on_link
-    clock.closed_loop = load.concurrency or load.sessions
+    clock.closed_loop = load.concurrency
     clock.horizon_s = load.horizon_s
     clock.idle_cap_s = load.system_idle_cap_s
     clock.router = _ROUTERS[scenario.router]
@@ -196,41 +195,15 @@ def _requests(workload: Workload, load: OfferedLoad, sharing: bool) -> np.recarr
     if sharing:
         requests.chain_start = workload.block_offsets[:-1]
         requests.chain_length = np.diff(workload.block_offsets)
-    if load.sessions or load.turns_wait:
-        requests.session = workload.session
-        requests.gap_s = workload.gap_s
-        _link_turns(requests, workload.parent)
-    else:  # every request is sent for itself
-        requests.session = np.arange(len(workload))
-        _link_turns(requests, np.full(len(workload), NONE, np.int32))
+    requests.session = workload.session
+    requests.gap_s = workload.gap_s
+    _link_turns(requests, workload.parent)
     requests.next = NONE
     requests.flight = NONE
     requests.source_rank = NONE
     for name in ("admitted_s", "fetched_s", "prefilled_s", "decode_admitted_s", "first_token_s"):
         requests[name] = -1.0
     return requests
-
-
-def _roots(requests: np.recarray, workload: Workload, load: OfferedLoad) -> Ints:
-    """The requests that wait for no other, in their order.
-
-    In a closed loop over sessions only the first one of each session; the session's other ones
-    are chained behind it and sent with it.
-    """
-    if not (load.sessions or load.turns_wait):
-        return np.arange(len(workload))
-    roots = np.flatnonzero(workload.parent == NONE)
-    if not load.sessions:
-        return roots
-    firsts: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for root in roots.tolist():
-        session = int(workload.session[root])
-        if session in last:
-            requests["next_sibling"][last[session]] = root
-        firsts.setdefault(session, root)
-        last[session] = root
-    return np.array(list(firsts.values()), np.int64)
 
 
 def _link_turns(requests: np.recarray, parent: npt.NDArray[np.int32]) -> None:
@@ -366,14 +339,14 @@ def _stacked(tables: list[Floats | None]) -> Floats:
     return stacked
 
 
-def _result(scenario: Scenario, state: State) -> SimulationResult:
+def _result(scenario: Scenario, state: State, load: OfferedLoad) -> SimulationResult:
     finish_s = state.requests["finished_s"]
     makespan_s = float(finish_s.max(initial=0.0))
     counts = state.gaps
     used = np.flatnonzero(counts)
     gaps = int(counts.sum())
     return SimulationResult(
-        requests=_records(state),
+        requests=_records(state, load),
         pools=tuple(
             _pool_record(setup, state, pool_id, makespan_s, scenario.block_tokens)
             for pool_id, setup in enumerate(scenario.pools)
@@ -387,8 +360,9 @@ def _result(scenario: Scenario, state: State) -> SimulationResult:
     )
 
 
-def _records(state: State) -> RequestRecords:
+def _records(state: State, load: OfferedLoad) -> RequestRecords:
     requests = state.requests
+    sent = requests["phase"] != EXPECTED
     finished = requests["phase"] == FINISHED
     received = requests["decode_admitted_s"] >= 0
 
@@ -399,7 +373,8 @@ def _records(state: State) -> RequestRecords:
     decode_admitted_s = np.where(received, requests["decode_admitted_s"], requests["prefilled_s"])
     return RequestRecords(
         finished=finished,
-        sent=requests["phase"] != EXPECTED,
+        sent=sent,
+        measured=sent & load.measured & (requests["arrival_s"] >= load.warm_up_s),
         arrival_s=requests["arrival_s"].copy(),
         first_token_s=told(first_token_s),
         finish_s=told(requests["finished_s"]),

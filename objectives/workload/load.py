@@ -50,23 +50,16 @@ def offered(workload: Workload, load: Load | None) -> OfferedLoad:
 
     Without a load they arrive as recorded. A `request_rate` stretches the recorded times by one
     factor, so that (n - 1) / span, the mean rate of `n` requests, equals the rate and the
-    recorded bursts keep their shape. A `concurrency` sets the times aside: so many requests are
-    in flight, or, where turns wait for one another, so many sessions alive. Without a concurrency
-    such turns still wait for the end of the turn before, whatever was recorded. Raises
-    `InputError` where a rate is asked of requests that all arrive at one moment, so that nothing
-    can be stretched.
+    recorded bursts keep their shape. A `concurrency` sets the times aside. Raises `InputError`
+    where a rate is asked of requests that all arrive at one moment, so that nothing can be
+    stretched.
     """
-    turns = bool((workload.parent >= 0).any())
     if load is None:
-        return OfferedLoad(workload.arrival_s, 0, turns_wait=turns)
+        return OfferedLoad(workload.arrival_s, 0)
     if load.concurrency is not None:
-        nothing = np.zeros(len(workload))
-        if turns:
-            return OfferedLoad(nothing, 0, sessions=load.concurrency)
-        return OfferedLoad(nothing, load.concurrency)
+        return OfferedLoad(np.zeros(len(workload)), load.concurrency)
     assert load.request_rate is not None, "a load is a concurrency or a request rate"
-    arrival_s = workload.arrival_s * _stretch(workload, load.request_rate)
-    return OfferedLoad(arrival_s, 0, turns_wait=turns)
+    return OfferedLoad(workload.arrival_s * _stretch(workload, load.request_rate), 0)
 
 
 def fitting(

@@ -108,7 +108,7 @@ class ReferenceSimulator:
         self.sharing = scenario.prefix_caching and workload.block_tokens > 0
         self.slot_tokens = workload.block_tokens if self.sharing else 1
         self.slot_blocks = math.ceil(self.slot_tokens / scenario.block_tokens)
-        self.concurrency = load.concurrency or load.sessions
+        self.concurrency = load.concurrency
         self.horizon_s = load.horizon_s
         self.idle_cap_s = load.system_idle_cap_s
         self.in_flight = 0
@@ -129,7 +129,6 @@ class ReferenceSimulator:
             first = sum(len(pool) for pool in self.pools)
             self.pools.append(self._pool(setup, first, setup.role != "decode"))
         offsets = workload.block_offsets
-        turns = bool(load.sessions or load.turns_wait)
         self.requests = [
             Request(
                 i,
@@ -139,21 +138,15 @@ class ReferenceSimulator:
                 tuple(int(b) for b in workload.block_ids[offsets[i] : offsets[i + 1]])
                 if self.sharing
                 else (),
-                int(workload.session[i]) if turns else i,
+                int(workload.session[i]),
                 float(workload.gap_s[i]),
             )
             for i in range(len(workload))
         ]
-        self.coming: deque[list[Request]] = deque()
-        begun: dict[int, list[Request]] = {}
+        self.coming: deque[Request] = deque()
         for request, parent in zip(self.requests, workload.parent.tolist(), strict=True):
-            if turns and parent >= 0:
-                self.requests[parent].followers.append(request)
-            elif load.sessions and request.session in begun:
-                begun[request.session].append(request)  # sent with the session's first
-            else:
-                begun[request.session] = [request]
-                self.coming.append(begun[request.session])
+            waits_in = self.coming if parent < 0 else self.requests[parent].followers
+            waits_in.append(request)
         self.turns_left = Counter(request.session for request in self.requests)
 
     def _pool(self, setup: PoolSetup, first: int, entry: bool) -> list[Replica]:
@@ -182,8 +175,8 @@ class ReferenceSimulator:
             for _ in range(min(self.concurrency, len(self.coming))):
                 self.at(0.0, SEND, -1, self.send_next)
         else:
-            for roots in self.coming:
-                self.at(roots[0].arrival_s, SEND, -1, self.send_next)
+            for root in self.coming:
+                self.at(root.arrival_s, SEND, -1, self.send_next)
         while self.events:
             self.skip_idle_time()
             self.now_s, *_, happen = heapq.heappop(self.events)
@@ -209,15 +202,7 @@ class ReferenceSimulator:
 
     def send_next(self) -> None:
         if self.coming:
-            first, *others = self.coming.popleft()
-            self.send(first)
-            for root in others:
-                self.at(
-                    self.now_s,
-                    SEND,
-                    root.number,
-                    lambda root=root: self.send(root),  # type: ignore[misc]
-                )
+            self.send(self.coming.popleft())
 
     def send(self, request: Request) -> None:
         if self.now_s > self.horizon_s:

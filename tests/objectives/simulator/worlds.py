@@ -91,17 +91,10 @@ def workload_of(
     )
 
 
-JOINS = -2
-
-
 def _turns(parents: list[int], gaps_s: list[float]) -> dict[str, Any]:
     session: list[int] = []
     for parent in parents:
-        if parent == JOINS:  # begins by itself, in the session before
-            session.append(session[-1])
-        else:
-            session.append(session[parent] if parent >= 0 else max(session, default=-1) + 1)
-    parents = [-1 if parent == JOINS else parent for parent in parents]
+        session.append(session[parent] if parent >= 0 else max(session, default=-1) + 1)
     return {
         "session": np.array(session, np.int32),
         "parent": np.array(parents, np.int32),
@@ -139,17 +132,14 @@ def random_world(seed: int) -> tuple[Scenario, Workload, OfferedLoad]:
 
 
 def _random_load(rng: np.random.Generator, workload: Workload) -> OfferedLoad:
-    """A closed loop over requests or sessions, or an open one, perhaps with waiting turns."""
-    nothing = np.zeros(len(workload))
+    """A closed loop or an open one, perhaps cut off, perhaps with idle time skipped."""
     horizon_s = float(rng.choice([np.inf, np.inf, 0.3]))
-    kind = rng.choice(["requests", "sessions", "sessions", "open", "turns"])
-    if kind == "requests":
-        return OfferedLoad(nothing, int(rng.integers(1, 12)), horizon_s=horizon_s)
-    if kind == "sessions":
-        cap_s = float(rng.choice([np.inf, 0.01]))
-        sessions = int(rng.integers(1, 8))
-        return OfferedLoad(nothing, 0, sessions, horizon_s=horizon_s, system_idle_cap_s=cap_s)
-    return OfferedLoad(workload.arrival_s, 0, turns_wait=kind == "turns", horizon_s=horizon_s)
+    if rng.random() < 0.4:
+        return OfferedLoad(workload.arrival_s, 0, horizon_s=horizon_s)
+    cap_s = float(rng.choice([np.inf, 0.01]))
+    sessions = int(rng.integers(1, 12))
+    nothing = np.zeros(len(workload))
+    return OfferedLoad(nothing, sessions, horizon_s=horizon_s, system_idle_cap_s=cap_s)
 
 
 def _random_pool(rng: np.random.Generator, role: str, window: int, longest: int) -> PoolSetup:
@@ -202,11 +192,8 @@ def _random_workload(rng: np.random.Generator, requests: int, sharing: bool) -> 
 
 
 def _random_parents(rng: np.random.Generator, requests: int) -> list[int]:
-    """Chains and forks of turns: each waits for an earlier one, or begins alone or beside one."""
-    parents = []
-    for i in range(requests):
-        waits, joins = rng.random() < 0.6, rng.random() < 0.2
-        parents.append(int(rng.integers(max(0, i - 4), i)) if i and waits else -1)
-        if i and not waits and joins:
-            parents[-1] = JOINS
-    return parents
+    """Chains and forks of turns; a turn waits for an earlier one or for none."""
+    return [
+        int(rng.integers(max(0, i - 4), i)) if i and rng.random() < 0.6 else -1
+        for i in range(requests)
+    ]
