@@ -112,7 +112,7 @@ def is_saturated(result: SimulationResult) -> bool:
 
 
 def _pool_report(plan: DeploymentPlan, pool: Pool, record: PoolRecord, site: Site) -> PoolReport:
-    ledger = hbm_ledger(site.model, site.chips[pool.chip], pool, plan)
+    ledger = hbm_ledger(site.model, site.chips[pool.chip], pool, plan, site.longest_request_tokens)
     kv_bytes = record.peak_kv_fraction * record.kv_capacity_tokens * ledger.kv_bytes_per_token
     taken = ledger.usable_bytes - ledger.kv_budget_bytes
     return PoolReport(
@@ -138,18 +138,22 @@ def _plan_metrics(
 ) -> dict[str, float]:
     metrics = {
         "chips": float(plan.chips),
-        "power_kw": power_kw(plan, site.chips),
         "hbm_gb_per_chip": max(pool.peak_hbm_gb for pool in pools),
     }
-    price = usd_per_hour(plan, site.chips, prices)
-    return metrics if price is None else metrics | {"usd_per_hour": price}
+    costs = {
+        "power_kw": power_kw(plan, site.chips),
+        "usd_per_hour": usd_per_hour(plan, site.chips, prices),
+    }
+    return metrics | {name: cost for name, cost in costs.items() if cost is not None}
 
 
 def _unit_costs(metrics: Mapping[str, float]) -> dict[str, float]:
     rate = metrics.get("output_tokens_per_s", 0.0)
     if rate <= 0:
         return {}
-    costs = {"joules_per_output_token": metrics["power_kw"] * 1e3 / rate}
+    costs = {}
+    if "power_kw" in metrics:
+        costs["joules_per_output_token"] = metrics["power_kw"] * 1e3 / rate
     if "usd_per_hour" in metrics:
         costs["usd_per_m_output_tokens"] = metrics["usd_per_hour"] / (rate * 3600) * 1e6
     return costs

@@ -57,6 +57,7 @@ def _attention_s(costs: StepCosts, decodes: float, context: float, new: float) -
     if decodes > 0:
         decode_s += float(costs.decode_base_s.sum())
     prefill_s = new * context / 2 * float(costs.pair_s.sum())
+    prefill_s += new * float(costs.chunk_token_s.sum())
     return decode_s + prefill_s + new * window * float(costs.window_pair_s.sum())
 
 

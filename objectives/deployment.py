@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from objectives.cost import (
     KvLink,
     StepCosts,
@@ -47,7 +49,7 @@ def _replica(pool: Pool) -> Pool:
 
 def _setup(plan: DeploymentPlan, pool: Pool, site: Site) -> PoolSetup:
     chip = site.chips[pool.chip]
-    ledger = hbm_ledger(site.model, chip, pool, plan)
+    ledger = hbm_ledger(site.model, chip, pool, plan, site.longest_request_tokens)
     return PoolSetup(
         role=pool.role,
         replicas=pool.replicas,
@@ -66,6 +68,8 @@ def _setup(plan: DeploymentPlan, pool: Pool, site: Site) -> PoolSetup:
 
 def _host_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
     """Seconds to bring a token's KV into every chip of a rank, each over its own host link."""
+    if not plan.kv.host_gb_per_chip:
+        return 0.0
     link = host_link(pool, site.chips[pool.chip])
     one_chip = link.bytes_per_s / pool.chips_per_replica
     held = sum(
@@ -77,7 +81,11 @@ def _host_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
 
 def _link(plan: DeploymentPlan, pool: Pool, site: Site) -> KvLink:
     """What a rank of the pool sends or receives when KV moves between the pools."""
-    others = [other for other in plan.pools if other is not pool] or [pool]
+    others = [other for other in plan.pools if other is not pool]
+    known = site.chips[pool.chip].facts().keys()
+    if not others and not {"scaleup_gb_per_s", "scaleout_gb_per_s"} <= known:
+        return KvLink(math.inf, 0.0)  # one pool sends nothing, so what is not known is not needed
+    others = others or [pool]
     return rank_link(pool, site.chips[pool.chip], others[0], site.chips[others[0].chip])
 
 
@@ -100,6 +108,6 @@ def _kv_on_link(plan: DeploymentPlan, site: Site) -> KvOnLink:
         token_bytes=model.kv_bytes_per_token(kv),
         window_token_bytes=model.windowed_kv_bytes_per_token(kv),
         window_tokens=model.window_tokens,
-        request_bytes=float(model.state_bytes_per_request),
+        request_bytes=model.fixed_bytes_per_request(kv),
         latency_s=max(_link(plan, pool, site).latency_s for pool in plan.pools),
     )

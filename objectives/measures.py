@@ -63,7 +63,7 @@ def steady_window(result: SimulationResult) -> Window:
     if len(finish_s) == 0:
         return whole
     start_s = float(finish_s[len(finish_s) // 10]) if result.closed_loop else 0.0
-    window = Window(start_s, float(records.arrival_s.max()))
+    window = Window(start_s, float(records.arrival_s[records.sent].max()))
     return window if window.seconds >= 0.5 * whole.seconds else whole
 
 
@@ -80,13 +80,15 @@ def tokens_within(records: RequestRecords, window: Window) -> float:
 def request_metrics(result: SimulationResult, slo: Slo | None) -> dict[str, float]:
     """Latency, rate and cache metrics of a run, chips apart; what has no sample is absent.
 
-    Percentiles are over all finished requests, interpolated linearly. Rates are over
-    `steady_window`.
+    Percentiles are over all measured requests that finished, interpolated linearly. Rates are
+    over `steady_window`.
     """
     records = result.requests
-    finished = records.finished
+    if not records.measured.any():
+        return {}
+    finished = records.finished & records.measured
     metrics: dict[str, float] = {
-        "rejected_fraction": float(1.0 - finished.mean()),
+        "rejected_fraction": float(1.0 - finished.sum() / records.measured.sum()),
         "preemptions_per_request": float(records.preemptions[finished].mean())
         if finished.any()
         else 0.0,
@@ -103,14 +105,13 @@ def request_metrics(result: SimulationResult, slo: Slo | None) -> dict[str, floa
 
 def _latencies(result: SimulationResult) -> dict[str, float]:
     records = result.requests
-    tpot_s = records.tpot_s[records.finished]
+    finished = records.finished & records.measured
+    tpot_s = records.tpot_s[finished]
     tpot_s = tpot_s[~np.isnan(tpot_s)]
-    e2e_s = records.e2e_s[records.finished]
-    metrics = _summary("ttft", records.ttft_s[records.finished])
+    e2e_s = records.e2e_s[finished]
+    metrics = _summary("ttft", records.ttft_s[finished])
     metrics |= _summary("e2e", e2e_s)
-    metrics |= _speeds(
-        "e2e_tokens_per_s_per_user", e2e_s / records.output_tokens[records.finished]
-    )
+    metrics |= _speeds("e2e_tokens_per_s_per_user", e2e_s / records.output_tokens[finished])
     if len(tpot_s):
         metrics |= _summary("tpot", tpot_s)
         metrics |= _speeds("tokens_per_s_per_user", tpot_s)
@@ -161,9 +162,9 @@ def _rates(result: SimulationResult, slo: Slo | None) -> dict[str, float]:
         "total_tokens_per_s": requests * (inputs + outputs),
     }
     if slo is not None:
-        good = float(slo.met(records).mean())
+        good = float(slo.met(records)[records.measured].mean())
         metrics["slo_attainment"] = good
-        finished = float(records.finished.mean())
+        finished = float(records.finished[records.measured].mean())
         metrics["goodput_requests_per_s"] = requests * good / finished
     return metrics
 

@@ -46,6 +46,7 @@ def check_together(job: CheckedJob) -> None:
     _objectives_go_the_better_way(job)
     _slo_metrics_have_an_slo(job)
     _price_metrics_have_prices(job)
+    _power_metrics_have_figures(job)
 
 
 def _trace_is_there(job: CheckedJob) -> None:
@@ -104,6 +105,18 @@ def _price_metrics_have_prices(job: CheckedJob) -> None:
             key="prices",
             value=f"none for {', '.join(missing)}",
             remedy=f"add for example prices: {{{missing[0]}: 3.5}}, in USD per chip-hour",
+        )
+
+
+def _power_metrics_have_figures(job: CheckedJob) -> None:
+    wanted = [name for name in _asked_metrics(job) if name.startswith(("power_", "joules_"))]
+    missing = sorted(kind for kind in job.chips if catalog.chip(kind).power_w is None)
+    if wanted and missing:
+        raise InputError(
+            f"{wanted[0]} needs the power of every chip",
+            key="chips",
+            value=f"none is published for {', '.join(missing)}",
+            remedy="leave the chip or the metric out",
         )
 
 

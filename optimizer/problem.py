@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from objectives.cost import estimated_blocks
 from objectives.goals import Constraint, Objective
 from objectives.measures import Slo
 from objectives.workload import (
@@ -164,7 +165,7 @@ def _requests(job: Job) -> tuple[Workload, list[str]]:
         return token_scaled(read.workload, choice.token_scale), notes
     if choice.preset is not None:
         found = preset(choice.preset)
-        guess = [f"the workload {found.name} is an assumption: {found.source}"]
+        guess = [f"the workload {found.name} is an estimate: {found.source}"]
         workload = workload_of(
             choice.preset, choice.requests, seed, choice.parameters, choice.token_scale
         )
@@ -241,9 +242,18 @@ def _few_rounds(workload: Workload, loads: tuple[Load | None, ...]) -> Iterator[
 
 def _estimates(job: Job, site: Site) -> Iterator[str]:
     for kind, chip in site.chips.items():
-        names = [n for n in chip.estimates() if n != "usd_per_hour" or kind not in job.prices]
+        unused = {"nvme_gb_per_s", *(["usd_per_hour"] if kind in job.prices else [])}
+        names = [name for name in chip.estimates() if name not in unused]
         if names:
             yield f"figures of {kind} that are estimates or contradicted: {', '.join(names)}"
+        blocks = [
+            block.replace("_", " ") for block in estimated_blocks(chip.efficiency, site.model)
+        ]
+        if blocks:
+            yield (
+                f"what {kind} achieves of its peaks is an estimate (table {chip.efficiency}) in: "
+                f"{', '.join(blocks)}"
+            )
     for name, engine in site.engines.items():
         if engine.status == "estimate":
             yield f"the description of the engine {name} holds estimates"

@@ -97,8 +97,7 @@ def run_study(
 def fork_seeds(
     directory: Path, storage_url: str | None, space: SearchSpace
 ) -> tuple[list[Parameters], int]:
-    """Parameters in `space` of the front of the study in `directory`, and how many points of it
-    the space lacks."""
+    """Parameters in `space` of a study's front, and how many points of it the space lacks."""
     elsewhere = read_run(directory).get("storage") is not None
     front = read_results(directory, storage_url if elsewhere else None).front
     found = [parameters_of(point.plan, space) for point in front.points]

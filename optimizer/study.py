@@ -91,8 +91,7 @@ class Search:
     _deadline_s: float = math.inf
 
     def run(self) -> str:
-        """Search until the budget, the time, the space or the user's patience ends; which of
-        them it was."""
+        """Search until the budget, the time or the space ends, or an interrupt; which it was."""
         self._recall()
         self._size = self.space.size()
         if self.settings.timeout_s is not None:

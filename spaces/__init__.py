@@ -1,4 +1,4 @@
-"""What exists and what may be chosen: models, chips, engines, plans.
+"""What exists and what may be chosen: models, chips, systems, engines, plans.
 
 The catalogue is `spaces.catalog`.
 """

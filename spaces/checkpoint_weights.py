@@ -1,8 +1,9 @@
 """The number formats of a checkpoint's weights, from its `quantization_config`.
 
 Understood are bf16 and fp16 without quantization; `fp8` (per tensor or 128x128 blocks); `mxfp4`;
-`compressed-tensors` with one group of int4, mxfp4, nvfp4 or fp8; and ModelOpt's FP8 and NVFP4, in
-`config.json` or in a `hf_quant_config.json` beside it. Embeddings and LM head keep 16 bits.
+`compressed-tensors` with one group of int4, mxfp4, nvfp4 or fp8; and ModelOpt's FP8, NVFP4 and
+mixtures of them, in `config.json` or in a `hf_quant_config.json` beside it. Embeddings and LM head
+keep 16 bits.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
+from spaces.checkpoint_modules import Module, Part, checkpoint_modules
 from spaces.config_keys import ConfigKeys, read_config
 from spaces.errors import InputError
-from spaces.model import MlaAttention, ModelSpec, MoeFfn, WeightPrecision
+from spaces.model import ModelSpec, WeightPrecision
 from spaces.precision import Dtype
-from spaces.sharding import AttentionGroup
 
-Part = Literal["routed experts", "linear layers"]
-
-_MODELOPT: dict[str, Dtype] = {"FP8": "fp8", "NVFP4": "nvfp4"}
+_MODELOPT: dict[str, Dtype] = {
+    "FP8": "fp8",
+    "MXFP8": "fp8",
+    "NVFP4": "nvfp4",
+    "W4A16_NVFP4": "nvfp4",
+}
 # By type, bits and group size of the weights (the block formats of `spaces.precision`).
 _COMPRESSED: dict[tuple[object, ...], Dtype] = {
     ("int", 4, 32): "int4",
@@ -40,9 +44,38 @@ class _Scheme:
     kept: re.Pattern[str] | None
     experts_only: bool = False
 
-    def format_of(self, names: tuple[str, ...], part: Part) -> Dtype:
-        kept = self.kept is not None and any(self.kept.match(name) for name in names)
-        return "bf16" if kept or (self.experts_only and part == "linear layers") else self.dtype
+    def formats(self, module: Module, layers: int) -> Counter[Dtype]:
+        """How many of the layers with this module hold it in which format."""
+        kept = 0
+        if self.experts_only and module.part == "linear layers":
+            kept = module.layers
+        elif self.kept is not None:
+            pattern = self.kept
+            kept = module.layers_with(layers, lambda name: pattern.match(name) is not None)
+        return Counter({"bf16": kept, self.dtype: module.layers - kept})
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """Formats by the names of modules or of what holds them, and the format of all others."""
+
+    by_name: dict[str, Dtype]
+    others: Dtype
+
+    def formats(self, module: Module, layers: int) -> Counter[Dtype]:
+        """How many of the layers with this module hold it in which format."""
+        found: Counter[Dtype] = Counter()
+        for dtype in sorted(set(self.by_name.values())):
+            named = module.layers_with(layers, partial(self._is_in, dtype))
+            found[dtype] = min(named, module.layers - found.total())
+        found[self.others] += module.layers - found.total()
+        return found
+
+    def _is_in(self, dtype: Dtype, name: str) -> bool:
+        parts = name.split(".")
+        return any(
+            self.by_name.get(".".join(parts[:end])) == dtype for end in range(1, len(parts) + 1)
+        )
 
 
 def read_weights(
@@ -57,16 +90,29 @@ def read_weights(
         for key in ("dtype", "torch_dtype"):
             holder.only(key, "bfloat16", "float16")
     keys = _quantization(config, text)
-    scheme = None if keys is None else _scheme(keys)
+    scheme = _Listed({}, "bf16") if keys is None else _scheme(keys)
     weights: dict[Part, Counter[Dtype]] = {"routed experts": Counter(), "linear layers": Counter()}
-    for names, part, parameters in _modules(shapes):
-        weights[part]["bf16" if scheme is None else scheme.format_of(names, part)] += parameters
+    for module in checkpoint_modules(shapes):
+        for dtype, layers in scheme.formats(module, shapes.layers).items():
+            weights[module.part][dtype] += layers * module.parameters
+    weights = {part: +shares for part, shares in weights.items()}
+    if text.value("expert_dtype") and isinstance(scheme, _Scheme):
+        text.only("expert_dtype", "fp4")  # 4 bits with an 8-bit exponent for each 32
+        weights["routed experts"] = Counter({"mxfp4": shapes.routed_parameters})
     linear = weights["linear layers"].most_common(1)[0][0]
     routed = weights["routed experts"] or weights["linear layers"]
     precision = WeightPrecision(routed_experts=routed.most_common(1)[0][0], linear=linear)
-    return precision, tuple(
-        _remark(part, shares) for part, shares in weights.items() if len(shares) > 1
-    )
+    mixed = [_remark(part, shares) for part, shares in weights.items() if len(shares) > 1]
+    return precision, (*mixed, *_simplified(keys))
+
+
+def _simplified(keys: ConfigKeys | None) -> Iterator[str]:
+    """What the formats of `spaces.precision` cannot say of a list of modules."""
+    listed = keys.value("quantized_layers", {}) if keys else {}
+    if "lm_head" in listed:
+        yield "the LM head is stored in fewer than 16 bits, and counted with 16"
+    if any(entry.get("quant_algo") == "MXFP8" for entry in listed.values()):
+        yield "MXFP8 weights are counted as fp8, without their scales (3 %)"
 
 
 def _remark(part: Part, shares: Counter[Dtype]) -> str:
@@ -88,11 +134,14 @@ def _quantization(config: ConfigKeys, text: ConfigKeys) -> ConfigKeys | None:
     return read_config(beside).nested("quantization") if beside.is_file() else None
 
 
-def _scheme(keys: ConfigKeys) -> _Scheme:
+def _scheme(keys: ConfigKeys) -> _Scheme | _Listed:
     kept = _kept(keys)
     method, algorithm = keys.value("quant_method"), keys.value("quant_algo")
-    if algorithm is not None:
-        keys.only("quant_algo", *_MODELOPT)
+    scheme: _Scheme | _Listed
+    if algorithm == "MIXED_PRECISION":
+        scheme = _listed(keys)
+    elif algorithm is not None:
+        keys.only("quant_algo", "FP8", "NVFP4", "MIXED_PRECISION")
         keys.only("group_size", 16)
         keys.value("config_groups")  # the algorithm in other words
         scheme = _Scheme(_MODELOPT[algorithm], kept)
@@ -108,6 +157,22 @@ def _scheme(keys: ConfigKeys) -> _Scheme:
         raise keys.error(rule, "quant_method")
     keys.refuse_unread()
     return scheme
+
+
+def _listed(keys: ConfigKeys) -> _Listed:
+    """ModelOpt's mixture: a format for each module named, DeepSeek's fp8 or none for others."""
+    listed = keys.nested("quantized_layers")
+    by_name: dict[str, Dtype] = {}
+    for name in listed.data:
+        algorithm = listed.nested(name).value("quant_algo")
+        if algorithm not in _MODELOPT:
+            rule = f"only {', '.join(_MODELOPT)} can be costed"
+            raise InputError(rule, where=keys.where, key=f"{listed.prefix}{name}", value=algorithm)
+        by_name[name.removeprefix("language_model.")] = _MODELOPT[algorithm]
+    for key in ("config_groups", "group_size", "moe_quant_algo"):
+        keys.value(key)  # the list in other words
+    keys.only("weight_block_size", [128, 128])
+    return _Listed(by_name, "fp8" if keys.value("quant_method") == "fp8" else "bf16")
 
 
 def _compressed_dtype(groups: ConfigKeys) -> Dtype:
@@ -142,36 +207,3 @@ def _pattern(entry: str) -> str:
         return entry.removeprefix("re:")
     words = re.escape(entry.removeprefix("language_model.")).replace(r"\*", ".*")
     return rf"(?:.*\.)?{words}(?:\..*)?$"
-
-
-def _modules(shapes: ModelSpec) -> Iterator[tuple[tuple[str, ...], Part, int]]:
-    """Names of representative modules (in the spellings in use), their part and their weights."""
-    hidden = shapes.hidden_size
-    layers = iter(range(shapes.layers))
-    for group in shapes.attention:
-        for layer in (next(layers) for _ in range(group.layers)):
-            output = _output_width(group) * hidden
-            query = "q_b_proj" if isinstance(group, MlaAttention) else "q_proj"
-            others = group.parameters_per_layer(hidden) - output
-            yield (f"model.layers.{layer}.self_attn.o_proj",), "linear layers", output
-            yield (f"model.layers.{layer}.self_attn.{query}",), "linear layers", others
-    layers = iter(range(shapes.layers))
-    for ffn in shapes.ffn:
-        for layer in (next(layers) for _ in range(ffn.layers)):
-            path = f"model.layers.{layer}"
-            if not isinstance(ffn, MoeFfn):
-                count = ffn.parameters_per_layer(hidden)
-                yield (f"{path}.mlp.down_proj",), "linear layers", count
-                continue
-            shared = 3 * hidden * ffn.shared_intermediate_size * ffn.shared_experts
-            routed = ffn.routed_experts * ffn.parameters_per_expert(hidden)
-            if shared:
-                yield (f"{path}.mlp.shared_experts.down_proj",), "linear layers", shared
-            experts = f"{path}.mlp.experts.0.down_proj", f"{path}.block_sparse_moe.experts.0.w2"
-            yield experts, "routed experts", routed
-
-
-def _output_width(group: AttentionGroup) -> int:
-    if isinstance(group, MlaAttention):
-        return group.heads * group.v_head_dim
-    return group.heads * group.head_dim

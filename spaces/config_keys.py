@@ -74,10 +74,14 @@ class ConfigKeys:
             rule, where=self.where, key=f"{self.prefix}{key}", value=self.data.get(key)
         )
 
+    def costly(self) -> list[str]:
+        """The keys with a value that are not known to have no effect on the cost, sorted."""
+        said = {key for key, value in self.data.items() if value is not None}
+        return sorted(said - _without_cost())
+
     def refuse_unread(self) -> None:
         """Refuse the keys that were neither read nor are known to have no effect on the cost."""
-        said = {key for key, value in self.data.items() if value is not None}
-        left = sorted(said - self._read - _without_cost())
+        left = [key for key in self.costly() if key not in self._read]
         if left:
             raise InputError(
                 "it is not known whether these keys change the cost",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from spaces.memory import hbm_ledger
 from spaces.plan import DeploymentPlan, Pool
 from spaces.precision import BYTES_PER_WEIGHT
-from spaces.sharding import stage_layers
+from spaces.sharding import share_scaleup_domain, stage_layers
 from spaces.site import Site
 
 
@@ -35,6 +35,34 @@ def infeasible(plan: DeploymentPlan, site: Site) -> Infeasible | None:
         if refusal is not None:
             return refusal
     return None
+
+
+def figures_are_known(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """The catalogue has every figure of the chips that the plan's steps and transfers need."""
+    for pool in plan.pools:
+        chip = site.chips[pool.chip]
+        facts = chip.facts()
+        for key in _figures_needed(plan, pool, site):
+            if key not in facts:
+                return Infeasible("unknown figure", f"{key} of {chip.name} is not known", 1.0)
+    return None
+
+
+def _figures_needed(plan: DeploymentPlan, pool: Pool, site: Site) -> Iterator[str]:
+    chip = site.chips[pool.chip]
+    others = [other for other in plan.pools if other is not pool]
+    apart = any(
+        not share_scaleup_domain(pool, chip, other, site.chips[other.chip]) for other in others
+    )
+    yield "bf16_tflops"
+    if pool.chips_per_replica > 1 or (others and not apart):
+        yield "scaleup_gb_per_s"
+    if pool.chips_per_replica > chip.scaleup_size or apart or plan.kv.shared_gb:
+        yield "scaleout_gb_per_s"
+    if plan.kv.host_gb_per_chip and chip.own_dram:
+        yield from ("memory_levels.ddr.gb", "memory_levels.ddr.gb_per_s")
+    elif plan.kv.host_gb_per_chip:
+        yield from ("host_dram_gb", "host_link_gb_per_s")
 
 
 def chips_within_budget(plan: DeploymentPlan, site: Site) -> Infeasible | None:
@@ -116,6 +144,8 @@ def layout_conflict(pool: Pool, site: Site) -> str:
             return f"tp must divide the {group.heads} attention heads"
         if group.kind == "gqa" and group.kv_heads % pool.tp and pool.tp % group.kv_heads:
             return f"tp must divide the {group.kv_heads} KV heads or be a multiple of them"
+        if group.kind == "compressed" and group.output_groups % pool.tp:
+            return f"tp must divide the {group.output_groups} output groups"
     for ffn in model.ffn:
         if ffn.kind == "dense" and ffn.intermediate_size % pool.tp:
             return f"tp must divide the feed-forward width {ffn.intermediate_size}"
@@ -173,7 +203,7 @@ def memory_suffices(plan: DeploymentPlan, site: Site) -> Infeasible | None:
     """Weights, activations and the KV of the longest request fit into HBM."""
     for pool in plan.pools:
         chip = site.chips[pool.chip]
-        ledger = hbm_ledger(site.model, chip, pool, plan)
+        ledger = hbm_ledger(site.model, chip, pool, plan, site.longest_request_tokens)
         tokens = (
             site.longest_request_tokens
             if pool.role in ("aggregated", "decode")
@@ -194,13 +224,16 @@ def memory_suffices(plan: DeploymentPlan, site: Site) -> Infeasible | None:
 
 
 def host_memory_suffices(plan: DeploymentPlan, site: Site) -> Infeasible | None:
-    """The host tier is no larger than the host memory of a chip."""
+    """The host tier is no larger than the host memory, or DRAM of its own, of a chip."""
     for pool in plan.pools:
-        there = site.chips[pool.chip].host_dram_gb.value
+        if not plan.kv.host_gb_per_chip:
+            continue
+        chip = site.chips[pool.chip]
+        there = chip.offload_gb
         if plan.kv.host_gb_per_chip > there:
             reason = (
-                f"host tier of {plan.kv.host_gb_per_chip:g} GB a chip, "
-                f"a {pool.chip} has {there:g} GB of host memory"
+                f"host tier of {plan.kv.host_gb_per_chip:g} GB a chip, a {pool.chip} has "
+                f"{there:g} GB of {'its own DRAM' if chip.own_dram else 'host memory'}"
             )
             return Infeasible("host memory", reason, plan.kv.host_gb_per_chip / there - 1)
     return None
@@ -255,6 +288,7 @@ def stages_even_enough(plan: DeploymentPlan, site: Site) -> Infeasible | None:
 
 RULES: tuple[Rule, ...] = (
     chips_within_budget,
+    figures_are_known,
     layout_divides,
     stages_even_enough,
     engine_runs_it,

@@ -27,13 +27,11 @@ def model_from_config(path: Path) -> ModelSpec:
     config = read_config(path)
     architecture = _architecture(config)
     text = config.nested("text_config") if "text_config" in config.data else config
-    attention, ffn = ARCHITECTURES[architecture](text)
-    data = _everywhere(text) | {
+    data = _everywhere(text) | ARCHITECTURES[architecture](text)
+    data |= {
         "name": path.resolve().parent.name if path.name == "config.json" else path.stem,
         "source": str(path),
         "tied_embeddings": _tied(config, text),
-        "attention": attention,
-        "ffn": ffn,
         "native_weights": {"routed_experts": "bf16", "linear": "bf16"},
     }
     left_out = _left_out(config, text)
@@ -53,9 +51,16 @@ def _architecture(config: ConfigKeys) -> str:
             where=config.where,
             key="architectures",
             value=named,
-            remedy=f"known are {', '.join(sorted(ARCHITECTURES))}",
+            remedy=f"known are {', '.join(sorted(ARCHITECTURES))}; without one these keys are not "
+            f"understood: {', '.join(_unknown(config))}",
         )
     return str(known)
+
+
+def _unknown(config: ConfigKeys) -> list[str]:
+    """The keys that an architecture must explain, those of the text model with its prefix."""
+    text = config.nested("text_config") if config.value("text_config") else config
+    return [f"{text.prefix}{key}" for key in text.costly()]
 
 
 def _everywhere(text: ConfigKeys) -> dict[str, Any]:
@@ -85,6 +90,7 @@ def _left_out(config: ConfigKeys, text: ConfigKeys) -> list[str]:
     draft = text.count("num_nextn_predict_layers", 0, least=0)
     modules = text.count("num_mtp_modules", 0, least=0)
     drafts = draft + modules * text.count("mtp_transformer_layers", 1)
+    drafts += text.count("mtp_num_hidden_layers", 0, least=0)
     if drafts and text.flag("use_mtp", True):
         notes.append(f"{drafts} multi-token-prediction layer(s) are left out")
     return notes

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from spaces.chip import ChipSpec
 from spaces.model import ModelSpec
 from spaces.plan import DeploymentPlan, Pool
-from spaces.precision import BYTES_PER_KV_ELEMENT
 from spaces.sharding import (
     embedding_bytes_per_chip,
     expert_bytes_per_chip,
+    fixed_bytes_per_request_per_chip,
     kv_bytes_per_token_per_chip,
     linear_bytes_per_chip,
-    state_bytes_per_request_per_chip,
 )
 
 # CUDA or HIP context, collective buffers and captured graphs. An estimate: engines report 2 to
@@ -68,14 +67,25 @@ class HbmLedger:
         return f"{told} of {self.usable_bytes / 1e9:.1f} GB usable"
 
 
-def hbm_ledger(model: ModelSpec, chip: ChipSpec, pool: Pool, plan: DeploymentPlan) -> HbmLedger:
+def hbm_ledger(
+    model: ModelSpec,
+    chip: ChipSpec,
+    pool: Pool,
+    plan: DeploymentPlan,
+    longest_request_tokens: int | None = None,
+) -> HbmLedger:
     """The memory of a chip of `pool`.
 
     A sliding window's KV and a recurrent state do not grow with the context: they are counted
-    once for each running request (`request_bytes`).
+    once for each running request (`request_bytes`), windows as full. Where no request is longer
+    than the window, its layers grow like the others. Sparse attention reads a part of what it
+    keeps, and all that is kept counts here.
     """
     window = kv_bytes_per_token_per_chip(model, pool, plan.precision.kv, windowed=True)
     growing = kv_bytes_per_token_per_chip(model, pool, plan.precision.kv)
+    longest = longest_request_tokens or plan.max_model_len or model.max_context_tokens
+    if not growing or longest <= model.window_tokens:
+        growing, window = growing + window, 0.0
     return HbmLedger(
         hbm_bytes=chip.hbm_bytes,
         usable_bytes=chip.hbm_bytes * plan.hbm_fraction,
@@ -84,9 +94,9 @@ def hbm_ledger(model: ModelSpec, chip: ChipSpec, pool: Pool, plan: DeploymentPla
         embedding_bytes=embedding_bytes_per_chip(model, pool, plan.precision),
         activation_bytes=activation_bytes(model, pool),
         runtime_bytes=RUNTIME_BYTES,
-        kv_bytes_per_token=growing or window,
-        request_bytes=(window * model.window_tokens if growing else 0.0)
-        + state_bytes_per_request_per_chip(model, pool),
+        kv_bytes_per_token=growing,
+        request_bytes=window * model.window_tokens
+        + fixed_bytes_per_request_per_chip(model, pool, plan.precision.kv),
     )
 
 
@@ -95,7 +105,8 @@ def activation_bytes(model: ModelSpec, pool: Pool) -> float:
 
     The widest moment holds, for each token of the step, the residual stream twice and the widest
     inner layer: the gate and up halves of a dense layer, or the inputs and inner halves of the
-    experts a token visits. Logits (fp32) are kept for each request.
+    experts a token visits. Further residual streams are held once each. Logits (fp32) are kept for
+    each request.
     """
     tokens = pool.max_num_batched_tokens
     inner = 0.0
@@ -108,14 +119,13 @@ def activation_bytes(model: ModelSpec, pool: Pool) -> float:
                 inner, group.top_k * (width + 2 * group.expert_intermediate_size) / pool.tp
             )
     logits = 4.0 * pool.max_num_seqs * model.vocab_size / pool.tp
-    return 2.0 * tokens * (2 * model.hidden_size + inner) + logits
+    streams = 1 + model.residual_streams
+    return 2.0 * tokens * (streams * model.hidden_size + inner) + logits
 
 
 def host_kv_tokens(model: ModelSpec, pool: Pool, plan: DeploymentPlan) -> int:
     """Tokens of KV the host tier holds for one attention rank; a latent is stored once."""
     budget = plan.kv.host_gb_per_chip * 1e9 * pool.tp * pool.pp
-    width = BYTES_PER_KV_ELEMENT[plan.precision.kv]
-    per_token = width * sum(
-        group.layers * group.kv_elements_per_token for group in model.attention
-    )
+    kv = plan.precision.kv
+    per_token = model.kv_bytes_per_token(kv) + model.windowed_kv_bytes_per_token(kv)
     return math.floor(budget / per_token)

@@ -112,7 +112,10 @@ class KvTiers(Document):
 
 
 class Load(Document):
-    """What the deployment is asked to serve: a closed loop or an open one, of the whole of it."""
+    """What the deployment is asked to serve: a closed loop or an open one, of the whole of it.
+
+    `concurrency` counts requests in flight, or sessions alive where the workload has sessions.
+    """
 
     concurrency: PositiveInt | None = None
     request_rate: PositiveFloat | None = Field(default=None, description="requests per second")

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 
+from spaces.chip import ChipSpec
 from spaces.model import (
+    AttentionGroup,
     DenseFfn,
     GqaAttention,
-    KdaAttention,
-    MlaAttention,
     ModelSpec,
     MoeFfn,
+    RecurrentAttention,
 )
 from spaces.plan import Pool, Precision
-from spaces.precision import BYTES_PER_KV_ELEMENT, BYTES_PER_WEIGHT, KvDtype
+from spaces.precision import BYTES_PER_WEIGHT, KvDtype
 
-AttentionGroup = GqaAttention | MlaAttention | KdaAttention
+_CHIPS_OF_A_NODE = 8  # a scale-up domain beyond one node is a rack that can hold several pools
 
 
 def stage_layers(layers: int, stages: int) -> list[int]:
@@ -33,6 +34,12 @@ def stage_layers(layers: int, stages: int) -> list[int]:
     return [whole + (stage < rest) for stage in range(stages)]
 
 
+def share_scaleup_domain(pool: Pool, chip: ChipSpec, other: Pool, other_chip: ChipSpec) -> bool:
+    """Whether both pools fit together into one scale-up domain larger than a node."""
+    domain = chip.scaleup_size
+    return chip == other_chip and domain > _CHIPS_OF_A_NODE and pool.chips + other.chips <= domain
+
+
 def kv_heads_per_chip(group: GqaAttention, tp: int) -> int:
     """KV heads one rank keeps: its share, or one copied head when there are fewer than ranks."""
     return max(1, math.ceil(group.kv_heads / tp))
@@ -41,19 +48,17 @@ def kv_heads_per_chip(group: GqaAttention, tp: int) -> int:
 def attention_parameters_per_chip(group: AttentionGroup, hidden_size: int, tp: int) -> float:
     """Weights of one attention layer on one rank.
 
-    Projections with heads are split; the low-rank inputs of latent attention, which every head
-    reads, are repeated on each rank; KV projections are repeated beyond the KV heads.
+    Projections with heads are split. Repeated on each rank are what every head reads (low-rank
+    inputs of latent attention, compressed entries), indexers, and KV projections beyond the KV
+    heads.
     """
-    total = group.parameters_per_layer(hidden_size)
-    if isinstance(group, MlaAttention):
-        latent = group.kv_lora_rank + group.qk_rope_head_dim
-        repeated = hidden_size * (group.q_lora_rank + latent)
-        return repeated + (total - repeated) / tp
+    repeated = group.repeated_parameters(hidden_size)
+    split = group.parameters_per_layer(hidden_size) - repeated
     if isinstance(group, GqaAttention):
-        kv = 2 * hidden_size * group.kv_heads * group.head_dim
+        kv = group.kv_parameters(hidden_size)
         kept = kv * kv_heads_per_chip(group, tp) / group.kv_heads
-        return kept + (total - kv) / tp
-    return total / tp
+        return repeated + kept + (split - kv) / tp
+    return repeated + split / tp
 
 
 def feed_forward_parameters_per_chip(group: DenseFfn | MoeFfn, hidden_size: int, tp: int) -> float:
@@ -63,7 +68,7 @@ def feed_forward_parameters_per_chip(group: DenseFfn | MoeFfn, hidden_size: int,
     """
     if isinstance(group, DenseFfn):
         return group.parameters_per_layer(hidden_size) / tp
-    shared = 3 * hidden_size * group.shared_intermediate_size * group.shared_experts
+    shared = group.shared_expert_parameters(hidden_size)
     return group.shared_parameters_per_layer(hidden_size) - shared + shared / tp
 
 
@@ -76,6 +81,7 @@ def linear_bytes_per_chip(model: ModelSpec, pool: Pool, precision: Precision) ->
         group.layers * feed_forward_parameters_per_chip(group, model.hidden_size, pool.tp)
         for group in model.ffn
     )
+    parameters += model.parts * model.mixer_parameters
     width = BYTES_PER_WEIGHT[model.weights(precision.weights).linear]
     return parameters * width * fullest_stage_share(model, pool)
 
@@ -100,14 +106,17 @@ def fullest_stage_share(model: ModelSpec, pool: Pool) -> float:
     return stage_layers(model.layers, pool.pp)[0] / model.layers
 
 
-def kv_elements_per_chip(group: AttentionGroup, tp: int) -> int:
-    """KV elements one token adds to one layer on one rank.
+def kv_bytes_per_chip(group: AttentionGroup, tp: int, kv: KvDtype) -> float:
+    """Bytes one token adds to the cache of one layer on one rank.
 
-    Grouped-query heads are split down to one head a rank; a latent is never split.
+    Grouped-query heads are split down to one head a rank; latents, compressed entries and index
+    keys are never split.
     """
-    if isinstance(group, GqaAttention):
-        return 2 * group.head_dim * kv_heads_per_chip(group, tp)
-    return group.kv_elements_per_token
+    if not isinstance(group, GqaAttention):
+        return group.kv_bytes_per_token(kv)
+    kept = kv_heads_per_chip(group, tp)
+    one = group.model_copy(update={"heads": kept, "kv_heads": kept})
+    return one.kv_bytes_per_token(kv)
 
 
 def kv_bytes_per_token_per_chip(
@@ -118,14 +127,21 @@ def kv_bytes_per_token_per_chip(
     `windowed` selects the sliding-window layers, which stop growing at the window, instead of
     those that keep the whole context.
     """
-    elements = sum(
-        group.layers * kv_elements_per_chip(group, pool.tp)
+    held = sum(
+        group.layers * kv_bytes_per_chip(group, pool.tp, kv)
         for group in model.attention
         if (group.window_tokens > 0) == windowed
     )
-    return elements * BYTES_PER_KV_ELEMENT[kv] * fullest_stage_share(model, pool)
+    return held * fullest_stage_share(model, pool)
 
 
-def state_bytes_per_request_per_chip(model: ModelSpec, pool: Pool) -> float:
-    """Fixed recurrent state of one request on each chip of its attention rank."""
-    return model.state_bytes_per_request / pool.tp * fullest_stage_share(model, pool)
+def fixed_bytes_per_request_per_chip(model: ModelSpec, pool: Pool, kv: KvDtype) -> float:
+    """What one request holds whatever its length, on each chip of its attention rank.
+
+    Recurrent states are split over the ranks with their heads, full windows of entries are not.
+    """
+    held = 0.0
+    for group in model.attention:
+        ranks = pool.tp if isinstance(group, RecurrentAttention) else 1
+        held += group.layers * group.fixed_bytes(kv) / ranks
+    return held * fullest_stage_share(model, pool)

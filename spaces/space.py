@@ -278,6 +278,12 @@ class SearchSpace:
         left = {kind: budget.most for kind, budget in self.site.budget.items()}
         return _count(list(zip(branch.chips, weights, strict=True)), left)
 
+    def _engines_that_do_not_run(self) -> Iterator[str]:
+        for name, kind in product(self.engines, self.site.budget):
+            engine, chip = self.site.engines[name], self.site.chips[kind]
+            if chip.vendor not in engine.chip_vendors:
+                yield f"{engine.title} does not run on {kind} ({chip.vendor})"
+
     def _why_nothing(self) -> str:
         """Which rule leaves no plan, with the nearest miss."""
         refusals = []
@@ -289,6 +295,9 @@ class SearchSpace:
                     if refusal:
                         refusals.append(refusal)
         if not refusals:
+            misfits = list(self._engines_that_do_not_run())
+            if len(misfits) == len(self.engines) * len(self.site.budget):
+                return f"no plan is legal: {'; '.join(misfits)}; choose other chips or engines"
             return (
                 "no plan is legal: no tp, pp, dp and ep of the space divides the model, suits the "
                 "engine and stays within the chip budget for every pool; widen `space` or `chips`"

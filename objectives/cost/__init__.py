@@ -4,7 +4,7 @@ Formulas and sources: docs/cost_model.md.
 """
 
 from objectives.cost.build import step_costs
-from objectives.cost.chip_efficiency import efficiency_tables
+from objectives.cost.chip_efficiency import efficiency_tables, estimated_blocks
 from objectives.cost.kv_transfer import KvLink, host_link, kv_bytes_per_request, rank_link
 from objectives.cost.overheads import frontend_seconds
 from objectives.cost.price import power_kw, required_usd_per_hour, usd_per_hour
@@ -15,6 +15,7 @@ __all__ = [
     "RankBatch",
     "StepCosts",
     "efficiency_tables",
+    "estimated_blocks",
     "frontend_seconds",
     "host_link",
     "kv_bytes_per_request",

@@ -10,7 +10,7 @@ import numpy as np
 
 from objectives.cost.collectives import all_reduce_s, all_to_all_s, gather_scatter_s, send_s
 from objectives.cost.context import ContextSeconds, context_seconds
-from objectives.cost.layers import attention_layer_s, feed_forward_layer_s
+from objectives.cost.layers import attention_layer_s, feed_forward_layer_s, stream_mixer_s
 from objectives.cost.machine import SECONDS_PER_US, Machine, machine_of
 from objectives.cost.operators import ACTIVATION_BYTES, gemm_s, routed_experts_s
 from objectives.cost.step_costs import Floats, Ints, StepCosts
@@ -74,24 +74,25 @@ class _Assembly:
 
     def costs(self, grid: Ints) -> StepCosts:
         shares = np.array(stage_layers(self.model.layers, self.pool.pp)) / self.model.layers
-        whole, windowed = self._context(windowed=False), self._context(windowed=True)
+        context = self._context()
         overhead = self.machine.engine_overhead
-        eager = self.model.layers * overhead.eager_layer_us * SECONDS_PER_US
+        eager = self.model.parts / 2 * overhead.eager_layer_us * SECONDS_PER_US
         return StepCosts(
             grid=grid,
             token_s=self._token_table(shares),
             expert_s=self._table(np.outer(shares, self._experts_s())),
             graph_tokens=graph_tokens(self.pool.max_num_seqs),
             eager_s=shares * eager,
-            decode_base_s=shares * (whole.decode_base + windowed.decode_base),
-            decode_request_s=shares * whole.decode_request,
-            decode_token_s=shares * whole.decode_token,
-            decode_window_token_s=shares * windowed.decode_token,
-            prefill_base_s=shares * whole.prefill_base,
-            pair_s=shares * whole.pair,
-            window_pair_s=shares * windowed.pair,
-            read_s=shares * whole.read,
-            window_tokens=self.model.window_tokens,
+            decode_base_s=shares * context.decode_base,
+            decode_request_s=shares * context.decode_request,
+            decode_token_s=shares * context.decode_token,
+            decode_window_token_s=shares * context.decode_window_token,
+            prefill_base_s=shares * context.prefill_base,
+            chunk_token_s=shares * context.chunk_token,
+            pair_s=shares * context.pair,
+            window_pair_s=shares * context.window_pair,
+            read_s=shares * context.read,
+            window_tokens=self.model.read_limit_tokens,
             host_s=overhead.step_us * SECONDS_PER_US,
             request_s=overhead.request_us * SECONDS_PER_US / self.pool.dp,
         )
@@ -99,9 +100,9 @@ class _Assembly:
     def _token_table(self, shares: Floats) -> Floats:
         seconds = np.outer(shares, self._layers_s())
         seconds[-1] += self._head_s()
-        seconds[:-1] += send_s(
-            self.machine, self._hidden_bytes(self.tokens), self.pool.chips_per_replica
-        )
+        if self.pool.pp > 1:
+            sent = self._hidden_bytes(self.tokens) * self.model.residual_streams
+            seconds[:-1] += send_s(self.machine, sent, self.pool.chips_per_replica)
         return self._table(seconds)
 
     def _table(self, seconds: Floats) -> Floats:
@@ -121,7 +122,10 @@ class _Assembly:
         for ffn in self.model.ffn:
             one = feed_forward_layer_s(self.machine, ffn, hidden, tp, linear, self.tokens)
             seconds += ffn.layers * (one + self._exchange_s(ffn))
-        return seconds
+        streams = self.model.residual_streams
+        return seconds + self.model.parts * stream_mixer_s(
+            self.machine, hidden, streams, self.tokens
+        )
 
     def _all_reduce_s(self) -> Floats:
         return all_reduce_s(self.machine, self._hidden_bytes(self.tokens), self.pool.tp)
@@ -164,13 +168,12 @@ class _Assembly:
             self.machine, rows, share, self.model.hidden_size, self._weights("embeddings")
         )
 
-    def _context(self, *, windowed: bool) -> ContextSeconds:
-        """Coefficients summed over the layers with a window, or over those without."""
+    def _context(self) -> ContextSeconds:
+        """Coefficients summed over all layers."""
         total = ContextSeconds()
         for group in self.model.attention:
-            if (group.window_tokens > 0) == windowed:
-                one = context_seconds(self.machine, group, self.pool.tp, self.precision.kv)
-                total = total.plus(one, group.layers)
+            one = context_seconds(self.machine, group, self.pool.tp, self.precision.kv)
+            total = total.plus(one, group.layers)
         return total
 
     def _weights(self, part: Literal["linear", "routed_experts", "embeddings"]) -> Dtype:

@@ -14,6 +14,7 @@ from objectives.cost.step_costs import Floats
 from spaces.chip import Status
 from spaces.documents import Document, read_yaml, validated
 from spaces.errors import InputError, did_you_mean
+from spaces.model import ModelSpec, RecurrentAttention
 from spaces.plan import EngineName
 from spaces.precision import Dtype, KvDtype
 
@@ -117,6 +118,19 @@ class LinearAttention(Block):
     latency_us: float
 
 
+class SparseAttention(Block):
+    """Attention to selected entries, and the index that selects them.
+
+    Kernels fill up the query heads of a rank to `padded_heads`. `index_compute` is the share of
+    the peak at which an index scores; its top-k takes `top_k_us` and moves `score_bytes` a score.
+    """
+
+    padded_heads: int
+    index_compute: Fraction
+    top_k_us: float
+    score_bytes: float
+
+
 class AllReduce(Block):
     """Microseconds of a sum over `ranks`, by message size."""
 
@@ -169,6 +183,7 @@ class ChipEfficiency(Document):
     mla_decode: MlaDecode
     experts: Experts
     linear_attention: LinearAttention
+    sparse_attention: SparseAttention
     all_reduce: AllReduce
     gather_scatter: GatherScatter
     all_to_all: AllToAll
@@ -199,6 +214,36 @@ def load_efficiency(name: str) -> ChipEfficiency:
     return validated(ChipEfficiency, data, str(path))
 
 
+def estimated_blocks(name: str, model: ModelSpec) -> list[str]:
+    """Names of the blocks of a table that are estimates and bear on a model; borrowed ones too."""
+    table = load_efficiency(name)
+    blocks = {key: getattr(table, key) for key in type(table).model_fields}
+    unused = _unused_blocks(model)
+    return [
+        key
+        for key, block in blocks.items()
+        if isinstance(block, Block) and block.status == "estimate" and key not in unused
+    ]
+
+
+def _unused_blocks(model: ModelSpec) -> set[str]:
+    """Blocks that the layers of a model never ask for."""
+    kinds = {group.kind for group in model.attention}
+    sparse = any(
+        not isinstance(group, RecurrentAttention) and (group.index or group.kind == "compressed")
+        for group in model.attention
+    )
+    used = {
+        "decode_attention": "gqa" in kinds,
+        "mla_decode": bool(kinds & {"mla", "compressed"}),
+        "linear_attention": bool(kinds & {"kda", "gdn", "mamba"}),
+        "sparse_attention": sparse,
+        "experts": model.moe is not None,
+        "all_to_all": model.moe is not None,
+    }
+    return {block for block, asked in used.items() if not asked}
+
+
 Row = TypeVar("Row", bound=Document)
 
 
@@ -217,8 +262,10 @@ def figure_of_engine(figures: Mapping[EngineName, float], engine: EngineName) ->
 
 
 def _borrowed(name: str) -> dict[str, Any]:
-    """Blocks of another chip's table, marked as estimates."""
+    """Blocks of another chip's table, which may borrow in turn, marked as estimates."""
     blocks = read_yaml(FOLDER / f"{name}.yaml")
+    if "like" in blocks:
+        blocks = _borrowed(str(blocks["like"])) | blocks
     return {
         key: {**block, "status": "estimate"} if isinstance(block, dict) else block
         for key, block in blocks.items()

@@ -6,9 +6,16 @@ from dataclasses import dataclass, fields
 
 from objectives.cost.chip_efficiency import DecodeAttentionRow
 from objectives.cost.machine import SECONDS_PER_US, Machine
-from spaces.model import GqaAttention, KdaAttention, MlaAttention
-from spaces.precision import BYTES_PER_KV_ELEMENT, KvDtype
-from spaces.sharding import AttentionGroup, kv_elements_per_chip
+from spaces.model import (
+    AttentionGroup,
+    CompressedAttention,
+    GqaAttention,
+    MlaAttention,
+    RecurrentAttention,
+    SparseIndex,
+)
+from spaces.precision import Dtype, KvDtype
+from spaces.sharding import kv_bytes_per_chip
 
 # The KV size at which the middle share of bandwidth was measured: 32 to 128 MB, geometric mean.
 _MIDDLE_BYTES = 64e6
@@ -16,13 +23,21 @@ _MIDDLE_BYTES = 64e6
 
 @dataclass(frozen=True, slots=True)
 class ContextSeconds:
-    """Seconds per layer call, per request, and per context token; per chunk, pair and KV token."""
+    """Seconds of one layer: in decode per call, request and context token; in prefill per chunk,
+    new token, query-key pair and KV token.
+
+    Those of a `window` count tokens and pairs within the model's read limit only: the sliding
+    window, or the length of context that fills a sparse selection.
+    """
 
     decode_base: float = 0.0
     decode_request: float = 0.0
     decode_token: float = 0.0
+    decode_window_token: float = 0.0
     prefill_base: float = 0.0
+    chunk_token: float = 0.0
     pair: float = 0.0
+    window_pair: float = 0.0
     read: float = 0.0
 
     def plus(self, one: ContextSeconds, layers: int) -> ContextSeconds:
@@ -36,11 +51,17 @@ def context_seconds(
     machine: Machine, group: AttentionGroup, tp: int, kv: KvDtype
 ) -> ContextSeconds:
     """Coefficients of one layer of a kind."""
-    if isinstance(group, KdaAttention):
+    if isinstance(group, RecurrentAttention):
         return _recurrent(machine, group, tp)
-    if isinstance(group, MlaAttention):
-        return _latent(machine, group, tp, kv)
-    return _grouped(machine, group, tp, kv)
+    if isinstance(group, CompressedAttention):
+        return _compressed(machine, group, tp, kv)
+    if isinstance(group, GqaAttention):
+        return _grouped(machine, group, tp, kv)
+    return (
+        _sparse_latent(machine, group, tp, kv)
+        if group.top_k_tokens
+        else _latent(machine, group, tp, kv)
+    )
 
 
 def decode_launch_us(row: DecodeAttentionRow, hbm_bytes_per_s: float) -> float:
@@ -55,15 +76,22 @@ def decode_launch_us(row: DecodeAttentionRow, hbm_bytes_per_s: float) -> float:
 
 
 def _grouped(machine: Machine, group: GqaAttention, tp: int, kv: KvDtype) -> ContextSeconds:
+    """What is read in prefill of a window or a selection is left out: it is multiplied longer."""
     row = machine.decode_attention(kv)
-    bytes_per_token = kv_elements_per_chip(group, tp) * BYTES_PER_KV_ELEMENT[kv]
+    keys = group.index.key_bytes if group.index else 0
+    bytes_per_token = kv_bytes_per_chip(group, tp, kv) - keys
     read = bytes_per_token / (machine.kv_bytes_per_s * row.large)
+    pair = group.flops_per_pair / tp / machine.prefill_attention_flops(kv)
     launch_us = decode_launch_us(row, machine.chip.hbm_bytes_per_s)
+    if group.read_limit_tokens:
+        limited = ContextSeconds(
+            decode_base=machine.launch_s(row.latency_us),
+            decode_window_token=read,
+            window_pair=pair,
+        )
+        return limited.plus(_scoring(machine, group.index), 1)
     return ContextSeconds(
-        decode_base=machine.launch_s(row.latency_us if group.window_tokens else launch_us),
-        decode_token=read,
-        pair=group.flops_per_pair / tp / machine.prefill_attention_flops(kv),
-        read=0.0 if group.window_tokens else read,
+        decode_base=machine.launch_s(launch_us), decode_token=read, pair=pair, read=read
     )
 
 
@@ -73,9 +101,7 @@ def _latent(machine: Machine, group: MlaAttention, tp: int, kv: KvDtype) -> Cont
     A chunk has the keys and values of its cached tokens expanded again.
     """
     row = machine.mla_decode(kv)
-    bytes_per_token = kv_elements_per_chip(group, tp) * BYTES_PER_KV_ELEMENT[kv]
-    read = bytes_per_token / (machine.kv_bytes_per_s * row.memory)
-    multiply = group.absorbed_flops_per_pair / tp / (machine.chip.peak_flops("bf16") * row.compute)
+    read, multiply = _latent_token_s(machine, group, tp, kv)
     expanded = group.kv_lora_rank * (group.qk_nope_head_dim + group.v_head_dim)
     large = max(machine.gemm("bf16").compute.values())
     expand = 2 * expanded * group.heads / tp / (machine.sustained_flops("bf16") * large)
@@ -87,9 +113,97 @@ def _latent(machine: Machine, group: MlaAttention, tp: int, kv: KvDtype) -> Cont
     )
 
 
-def _recurrent(machine: Machine, group: KdaAttention, tp: int) -> ContextSeconds:
-    """The state is read and written: once a step for a decoding request, once for a chunk."""
+def _sparse_latent(machine: Machine, group: MlaAttention, tp: int, kv: KvDtype) -> ContextSeconds:
+    """The selected latents alone are read or multiplied by, absorbed in prefill too.
+
+    Nothing is expanded: every query has latents of its own (arXiv 2512.02556, appendix A).
+    """
+    read, multiply = _latent_token_s(machine, group, tp, kv)
+    flops = _padded(machine, group.absorbed_flops_per_pair, group.heads, tp)
+    attend = ContextSeconds(
+        decode_base=machine.launch_s(machine.mla_decode(kv).latency_us),
+        decode_window_token=max(read, multiply),
+        window_pair=flops / machine.prefill_attention_flops(kv),
+    )
+    return attend.plus(_scoring(machine, group.index), 1)
+
+
+def _padded(machine: Machine, flops: int, heads: int, tp: int) -> float:
+    """FLOPs of a pair on one rank in prefill, whose kernels fill up the rank's query heads."""
+    return flops / heads * max(heads / tp, machine.achieved.sparse_attention.padded_heads)
+
+
+def _latent_token_s(
+    machine: Machine, group: MlaAttention, tp: int, kv: KvDtype
+) -> tuple[float, float]:
+    """Seconds of reading a cached latent in decode, and of multiplying by it."""
+    row = machine.mla_decode(kv)
+    keys = group.index.key_bytes if group.index else 0
+    read = (kv_bytes_per_chip(group, tp, kv) - keys) / (machine.kv_bytes_per_s * row.memory)
+    flops = machine.chip.peak_flops("bf16") * row.compute
+    return read, group.absorbed_flops_per_pair / tp / flops
+
+
+def _compressed(
+    machine: Machine, group: CompressedAttention, tp: int, kv: KvDtype
+) -> ContextSeconds:
+    """Entries are read and multiplied like latents; a context token is one in `ratio` entries.
+
+    Beside them a decoding request reads its window, and a new token multiplies with it, full.
+    """
+    row = machine.mla_decode(kv)
+    read = group.entry_bytes(kv) / (machine.kv_bytes_per_s * row.memory)
+    decode_flops = machine.chip.peak_flops("bf16") * row.compute
+    entry = max(read, group.flops_per_pair / tp / decode_flops)
+    flops = _padded(machine, group.flops_per_pair, group.heads, tp)
+    pair = flops / machine.prefill_attention_flops(kv)
+    total = ContextSeconds(
+        decode_base=machine.launch_s(row.latency_us),
+        decode_request=group.local_tokens * entry,
+        chunk_token=group.local_tokens * pair,
+    )
+    if not group.ratio:
+        return total
+    token, pair = entry / group.ratio, pair / group.ratio
+    if group.top_k_entries:
+        attend = ContextSeconds(decode_window_token=token, window_pair=pair)
+    else:
+        attend = ContextSeconds(decode_token=token, pair=pair, read=read / group.ratio)
+    return total.plus(attend, 1).plus(_scoring(machine, group.index, group.ratio), 1)
+
+
+def _scoring(machine: Machine, index: SparseIndex | None, ratio: int = 1) -> ContextSeconds:
+    """An indexer's look at every cached key (one in `ratio` tokens): scores and their top-k.
+
+    Keys are multiplied in fp8 where they are stored so and the chip can, and read at the bandwidth
+    of moving activations. In a small batch the top-k of one long context takes longer than this.
+    """
+    if index is None:
+        return ContextSeconds()
+    dtype: Dtype = "fp8" if index.key_bytes < 2 * index.head_dim else "bf16"
+    achieved = machine.achieved.sparse_attention
+    multiply = index.flops_per_pair / (machine.sustained_flops(dtype) * achieved.index_compute)
+    scores = achieved.score_bytes / machine.stream_bytes_per_s
+    read = index.key_bytes / machine.stream_bytes_per_s
+    return ContextSeconds(
+        decode_base=machine.launch_s(machine.gemm(dtype).latency_us)
+        + machine.launch_s(achieved.top_k_us),
+        decode_token=(max(read, multiply) + scores) / ratio,
+        pair=(multiply + scores) / ratio,
+        read=read / ratio,
+    )
+
+
+def _recurrent(machine: Machine, group: RecurrentAttention, tp: int) -> ContextSeconds:
+    """The state is read and written: once a step for a decoding request, once for a chunk.
+
+    The new tokens of a chunk go through the chunked recurrence.
+    """
     row = machine.achieved.linear_attention
     state = 2 * group.state_bytes / tp / (machine.chip.hbm_bytes_per_s * row.memory)
-    launch = machine.launch_s(row.latency_us)
-    return ContextSeconds(decode_base=launch, decode_request=state, prefill_base=state)
+    return ContextSeconds(
+        decode_base=machine.launch_s(row.latency_us),
+        decode_request=state,
+        prefill_base=state,
+        chunk_token=group.state_flops_per_token / tp / machine.recurrence_flops,
+    )

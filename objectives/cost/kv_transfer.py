@@ -9,8 +9,7 @@ from objectives.cost.overheads import load_overheads
 from spaces.chip import ChipSpec
 from spaces.model import ModelSpec
 from spaces.plan import Pool, Precision
-
-_CHIPS_OF_A_NODE = 8  # a scale-up domain beyond one node is a rack that can hold several pools
+from spaces.sharding import share_scaleup_domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ def kv_bytes_per_request(model: ModelSpec, precision: Precision, tokens: int) ->
     return (
         tokens * model.kv_bytes_per_token(precision.kv)
         + windowed * model.windowed_kv_bytes_per_token(precision.kv)
-        + model.state_bytes_per_request
+        + model.fixed_bytes_per_request(precision.kv)
     )
 
 
@@ -49,16 +48,14 @@ def rank_link(pool: Pool, chip: ChipSpec, other: Pool, other_chip: ChipSpec) -> 
     return KvLink(chips * line * transfer.fraction, transfer.latency_us * SECONDS_PER_US)
 
 
-def share_scaleup_domain(pool: Pool, chip: ChipSpec, other: Pool, other_chip: ChipSpec) -> bool:
-    """Whether both pools fit together into one scale-up domain larger than a node."""
-    domain = chip.scaleup_size
-    return chip == other_chip and domain > _CHIPS_OF_A_NODE and pool.chips + other.chips <= domain
-
-
 def host_link(pool: Pool, chip: ChipSpec) -> KvLink:
-    """The links between a replica's chips and their host memory, taken together, one direction."""
+    """The links between a replica's chips and their offload memory, together, one direction.
+
+    That is host memory behind PCIe or a chip-to-chip link, or the chips' own DRAM, of whose
+    bandwidth the share of a PCIe link is taken to be reached.
+    """
     link = load_overheads().host_link
-    coherent = chip.host_link_gb_per_s.value >= link.coherent_gb_per_s
+    one = chip.own_dram_bytes_per_s if chip.own_dram else chip.host_link_bytes_per_s
+    coherent = not chip.own_dram and one >= link.coherent_gb_per_s * 1e9
     fraction = link.c2c_fraction if coherent else link.pcie_fraction
-    line = pool.chips_per_replica * chip.host_link_bytes_per_s
-    return KvLink(line * fraction, link.latency_us * SECONDS_PER_US)
+    return KvLink(pool.chips_per_replica * one * fraction, link.latency_us * SECONDS_PER_US)

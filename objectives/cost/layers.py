@@ -7,16 +7,43 @@ import numpy as np
 from objectives.cost.machine import Machine
 from objectives.cost.operators import ACTIVATION_BYTES, gemm_s, small_kernels_s
 from objectives.cost.step_costs import Floats
-from spaces.model import DenseFfn, KdaAttention, MlaAttention, MoeFfn
+from spaces.model import (
+    AttentionGroup,
+    CompressedAttention,
+    DenseFfn,
+    GdnAttention,
+    GqaAttention,
+    MambaAttention,
+    MlaAttention,
+    MoeFfn,
+    RecurrentAttention,
+    SparseIndex,
+)
 from spaces.precision import Dtype
-from spaces.sharding import AttentionGroup, kv_heads_per_chip
+from spaces.sharding import kv_heads_per_chip
 
 Shape = tuple[float, float]
 
 # Launches of a layer beside its products and attention kernel, its norm apart.
 # gqa: rotary embedding; cache write. mla: norms of the latents; rotary embedding with cache write.
-# kda: convolution; decay; gates; output norm. dense: activation. moe: top-k; sum of outputs.
-_SMALL_KERNELS = {"gqa": 2, "mla": 2, "kda": 4, "dense": 1, "moe": 2}
+# kda, gdn: convolution; decay; gates; output norm. mamba: convolution; steps; gated output norm.
+# compressed: norms; rotary embedding with cache write; pooling with its write; rotation of the
+# output. dense: activation. moe: top-k; sum of outputs.
+_SMALL_KERNELS = {
+    "gqa": 2,
+    "mla": 2,
+    "kda": 4,
+    "gdn": 4,
+    "mamba": 3,
+    "compressed": 4,
+    "dense": 1,
+    "moe": 2,
+}
+# Of an indexer, scores and top-k apart: norm and rotary embedding; quantisation with cache write.
+_INDEX_KERNELS = 2
+# Of mixing residual streams around a part of a layer: weights made doubly stochastic; streams read
+# into one; streams written.
+_MIXER_KERNELS = 3
 
 
 def attention_layer_s(
@@ -31,12 +58,8 @@ def attention_layer_s(
     shapes = attention_shapes(group, hidden_size, tp)
     moved = ACTIVATION_BYTES * (4 * hidden_size + 2 * shapes[0][0])
     kernels = _small_kernels(group, tp)
-    seconds = _products_s(machine, shapes, dtype, tokens)
-    seconds = seconds + small_kernels_s(machine, tokens, kernels, moved)
-    if isinstance(group, KdaAttention):
-        flops = tokens * group.state_flops_per_token / tp
-        seconds = seconds + flops / machine.recurrence_flops
-    return seconds
+    products = _products_s(machine, shapes, dtype, tokens)
+    return products + small_kernels_s(machine, tokens, kernels, moved)
 
 
 def feed_forward_layer_s(
@@ -59,6 +82,20 @@ def feed_forward_layer_s(
     return seconds + small_kernels_s(machine, tokens, kernels, moved)
 
 
+def stream_mixer_s(machine: Machine, hidden_size: int, streams: int, tokens: Floats) -> Floats:
+    """Seconds of reading several residual streams before a part of a layer and writing after it.
+
+    Products with `streams` x (`streams` + 2) mixing weights in bf16, and the streams moved: read
+    for the weights, read and written to be mixed. Every tensor-parallel rank does it all.
+    """
+    if streams == 1:
+        return np.zeros_like(tokens)
+    width = streams * hidden_size
+    product = gemm_s(machine, tokens, streams * (streams + 2), width, "bf16")
+    moved = 3 * width * ACTIVATION_BYTES
+    return product + small_kernels_s(machine, tokens, _MIXER_KERNELS, moved)
+
+
 def attention_shapes(group: AttentionGroup, hidden_size: int, tp: int) -> list[Shape]:
     """Rows and columns of the products of an attention layer on one rank, the input's first.
 
@@ -67,42 +104,91 @@ def attention_shapes(group: AttentionGroup, hidden_size: int, tp: int) -> list[S
     """
     if isinstance(group, MlaAttention):
         return _mla_shapes(group, hidden_size, tp)
-    width = group.heads * group.head_dim / tp
-    if isinstance(group, KdaAttention):
-        entry = 4 * width + (group.head_dim + group.heads) / tp
-        return [(entry, hidden_size), (width, group.head_dim), (hidden_size, width)]
-    kept = 2 * kv_heads_per_chip(group, tp) * group.head_dim
-    return [(width + kept, hidden_size), (hidden_size, width)]
+    if isinstance(group, CompressedAttention):
+        return _compressed_shapes(group, hidden_size, tp)
+    if isinstance(group, GqaAttention):
+        return _gqa_shapes(group, hidden_size, tp)
+    return _recurrent_shapes(group, hidden_size, tp)
 
 
 def feed_forward_shapes(group: DenseFfn | MoeFfn, hidden_size: int, tp: int) -> list[Shape]:
     """Rows and columns of the products of a feed-forward layer, router and experts left out."""
     if isinstance(group, DenseFfn):
-        return _gated_shapes(group.intermediate_size / tp, hidden_size)
+        return _inner_shapes(group.intermediate_size / tp, hidden_size, gated=group.gated)
     shapes: list[Shape] = []
     if group.latent_size:
         shapes += [(group.latent_size, hidden_size), (hidden_size, group.latent_size)]
-    shared = group.shared_experts * group.shared_intermediate_size
-    return shapes + (_gated_shapes(shared / tp, hidden_size) if shared else [])
+    shared = group.shared_experts * group.shared_intermediate_size / tp
+    return shapes + (_inner_shapes(shared, hidden_size, gated=group.gated) if shared else [])
 
 
-def _gated_shapes(inner: float, hidden_size: int) -> list[Shape]:
-    return [(2 * inner, hidden_size), (hidden_size, inner)]
+def _inner_shapes(inner: float, hidden_size: int, *, gated: bool) -> list[Shape]:
+    return [(inner * (2 if gated else 1), hidden_size), (hidden_size, inner)]
+
+
+def _gqa_shapes(group: GqaAttention, hidden_size: int, tp: int) -> list[Shape]:
+    queries, values = (group.heads * size / tp for size in (group.head_dim, group.value_width))
+    kept = kv_heads_per_chip(group, tp) * (group.head_dim + group.value_width)
+    gate = values if group.output_gate else 0.0
+    entry = (queries + kept + gate, hidden_size)
+    return [entry, *_index_shapes(group.index, hidden_size, hidden_size), (hidden_size, values)]
 
 
 def _mla_shapes(group: MlaAttention, hidden_size: int, tp: int) -> list[Shape]:
     heads = group.heads / tp
     latents = group.q_lora_rank + group.kv_lora_rank + group.qk_rope_head_dim
+    query_width = group.q_lora_rank or hidden_size
     values = heads * group.v_head_dim
     gate = [(values, float(hidden_size))] if group.output_gate else []
     return [
         (latents, hidden_size),
-        (heads * (group.qk_nope_head_dim + group.qk_rope_head_dim), group.q_lora_rank),
+        (heads * (group.qk_nope_head_dim + group.qk_rope_head_dim), query_width),
+        *_index_shapes(group.index, hidden_size, query_width),
         (heads * group.kv_lora_rank, group.qk_nope_head_dim),
         (values, group.kv_lora_rank),
         *gate,
         (hidden_size, values),
     ]
+
+
+def _compressed_shapes(group: CompressedAttention, hidden_size: int, tp: int) -> list[Shape]:
+    """The compressor's projections go with the input's; each output group has a product."""
+    width = group.heads * group.head_dim
+    inputs = group.q_lora_rank + group.head_dim * (1 + group.pooled_projections)
+    index = _index_shapes(group.index, hidden_size, group.q_lora_rank, group.pooled_projections)
+    low_rank = group.output_groups * group.output_lora_rank / tp
+    return [
+        (inputs, hidden_size),
+        (width / tp, group.q_lora_rank),
+        *index,
+        (low_rank, width / group.output_groups),
+        (hidden_size, low_rank),
+    ]
+
+
+def _recurrent_shapes(group: RecurrentAttention, hidden_size: int, tp: int) -> list[Shape]:
+    if isinstance(group, GdnAttention):
+        values = group.value_width / tp
+        entry = (group.convolved_width + 2 * group.value_heads) / tp + values
+        return [(entry, hidden_size), (hidden_size, values)]
+    width = group.width / tp
+    if isinstance(group, MambaAttention):
+        entry = (group.convolved_width + group.heads) / tp + width
+        return [(entry, hidden_size), (hidden_size, width)]
+    narrow = group.head_dim / tp
+    gate = width if group.full_rank_gate else narrow
+    entry = 3 * width + gate + narrow + group.heads / tp
+    low_rank = [(width, group.head_dim)] * (1 if group.full_rank_gate else 2)
+    return [(entry, hidden_size), *low_rank, (hidden_size, width)]
+
+
+def _index_shapes(
+    index: SparseIndex | None, hidden_size: int, query_width: int, key_projections: int = 1
+) -> list[Shape]:
+    if index is None:
+        return []
+    keys = key_projections * index.head_dim + index.heads
+    return [(index.heads * index.head_dim, query_width), (keys, hidden_size)]
 
 
 def _products_s(machine: Machine, shapes: list[Shape], dtype: Dtype, tokens: Floats) -> Floats:
@@ -114,4 +200,5 @@ def _products_s(machine: Machine, shapes: list[Shape], dtype: Dtype, tokens: Flo
 
 def _small_kernels(group: AttentionGroup | DenseFfn | MoeFfn, tp: int) -> int:
     """Launches; under tensor parallelism the norm is part of the all-reduce before it."""
-    return _SMALL_KERNELS[group.kind] + (tp == 1)
+    indexed = not isinstance(group, DenseFfn | MoeFfn | RecurrentAttention) and group.index
+    return _SMALL_KERNELS[group.kind] + (tp == 1) + (_INDEX_KERNELS if indexed else 0)

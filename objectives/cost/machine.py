@@ -68,7 +68,7 @@ class Machine:
     @property
     def recurrence_flops(self) -> float:
         """FLOP/s of linear attention's chunked recurrence in prefill, clocks under load."""
-        return self.sustained_flops("bf16") * self.overheads.recurrence.compute
+        return self.sustained_flops("bf16") * self.overheads.recurrence.by_engine[self.engine]
 
     def launch_s(self, latency_us: float) -> float:
         """Seconds a kernel takes beyond its roofline, gap included."""

@@ -34,9 +34,9 @@ class Sustained(Block):
 
 
 class Recurrence(Block):
-    """Share of the bf16 peak that linear attention's chunked recurrence reaches in prefill."""
+    """Share of the bf16 peak that linear attention's chunked recurrence reaches, by engine."""
 
-    compute: Fraction
+    by_engine: dict[EngineName, Fraction]
 
 
 class EngineOverhead(Document):

@@ -44,9 +44,18 @@ def required_usd_per_hour(
     return total
 
 
-def power_kw(plan: DeploymentPlan, chips: Mapping[str, ChipSpec]) -> float:
-    """Kilowatts provisioned for the plan's chips, host and network included where known."""
-    return sum(count * chips[name].power_w for name, count in plan.chips_by_kind.items()) / 1e3
+def power_kw(plan: DeploymentPlan, chips: Mapping[str, ChipSpec]) -> float | None:
+    """Kilowatts provisioned for the plan's chips, host and network included where known.
+
+    None where nothing is known of a chip's power.
+    """
+    total = 0.0
+    for name, count in plan.chips_by_kind.items():
+        watts = chips[name].power_w
+        if watts is None:
+            return None
+        total += count * watts / 1e3
+    return total
 
 
 def _chip_price(chip: ChipSpec, prices: Prices | None) -> float | None:

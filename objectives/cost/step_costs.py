@@ -35,7 +35,8 @@ class StepCosts:
     """Seconds of one engine step of one replica; axis 0 of the arrays is the pipeline stage.
 
     A step holds, on each attention data-parallel rank, `n` decoding requests whose contexts sum to
-    `S` tokens (`W` where each is cut at the window), and prefill chunks of `c` new tokens behind
+    `S` tokens (`W` where each is cut at `window_tokens`: the sliding window, or the length of
+    context that fills a sparse selection), and prefill chunks of `c` new tokens behind
     `p` cached ones. `tokens` = `n` + sum of `c`. Stage `s` then takes
 
         [first stage] host_s + request_s * requests of all ranks
@@ -44,7 +45,7 @@ class StepCosts:
         + the largest over ranks of
             [n > 0] decode_base_s[s] + n * decode_request_s[s]
             + S * decode_token_s[s] + W * decode_window_token_s[s]
-            + for each chunk: prefill_base_s[s]
+            + for each chunk: prefill_base_s[s] + c * chunk_token_s[s]
                 + max(pairs * pair_s[s] + windowed pairs * window_pair_s[s], (p + c) * read_s[s])
 
     where `pairs` = c p + c (c + 1) / 2 are the query-key pairs of a causal chunk, and windowed
@@ -63,6 +64,7 @@ class StepCosts:
     decode_token_s: Floats
     decode_window_token_s: Floats
     prefill_base_s: Floats
+    chunk_token_s: Floats
     pair_s: Floats
     window_pair_s: Floats
     read_s: Floats
@@ -141,7 +143,8 @@ def _chunk_seconds(costs: StepCosts, stage: int, new: int, cached: int) -> float
         costs.window_pair_s[stage]
     )
     read = (cached + new) * float(costs.read_s[stage])
-    return float(costs.prefill_base_s[stage]) + max(multiply, read)
+    own = float(costs.prefill_base_s[stage]) + new * float(costs.chunk_token_s[stage])
+    return own + max(multiply, read)
 
 
 def windowed_pairs(new: int, cached: int, window: int) -> float:

@@ -21,14 +21,19 @@ class RequestRecords:
     """Arrays [n] over the requests of the workload, in its order.
 
     Times are seconds on the simulation's clock; those of a rejected request are NaN, save its
-    arrival. TTFT is exactly `frontend_s + queue_s + fetch_s + prefill_s + decode_wait_s +
-    transfer_s`: on the way from the client to the engine's queue, waiting for admission, bringing
-    prefix blocks in from host memory, computing the prompt (waits and preemptions between its
-    chunks included), waiting for a place in the decode pool, and moving the KV there. The last two
-    are zero where one pool does both.
+    arrival. A request that the load's horizon kept back is neither `sent` nor `finished`; metrics
+    are those of the `measured` ones, which the load neither sets aside nor sends in the warm-up.
+
+    TTFT is exactly `frontend_s + queue_s + fetch_s + prefill_s + decode_wait_s + transfer_s`: on
+    the way from the client to the engine's queue, waiting for admission, bringing prefix blocks in
+    from lower tiers, computing the prompt (waits and preemptions between its chunks included),
+    waiting for a place in the decode pool, and moving the KV there. The last two are zero where
+    one pool does both.
     """
 
     finished: npt.NDArray[np.bool_]
+    sent: npt.NDArray[np.bool_]
+    measured: npt.NDArray[np.bool_]
     arrival_s: Seconds
     first_token_s: Seconds
     finish_s: Seconds

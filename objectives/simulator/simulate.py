@@ -15,6 +15,7 @@ from objectives.simulator.state import (
     CLOCK,
     COEFFICIENTS,
     EVENT,
+    EXPECTED,
     FINISHED,
     FLOW,
     GAP_BINS,
@@ -40,6 +41,7 @@ from objectives.simulator.state import (
 )
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
+from spaces.errors import InputError
 from spaces.plan import Retention, Router
 
 _ROUTERS: dict[Router, int] = {
@@ -58,12 +60,24 @@ _RETENTIONS: dict[Retention, int] = {
 
 
 def simulate(scenario: Scenario, workload: Workload, load: OfferedLoad) -> SimulationResult:
-    """Serve every request of `workload` under `load`; the same input gives the same bytes."""
+    """Serve every request of `workload` under `load`; the same input gives the same bytes.
+
+    Raises `InputError` where the load asks to skip idle time that is not its own to skip.
+    """
+    if np.isfinite(load.system_idle_cap_s) and not load.concurrency:
+        raise InputError(
+            "idle time is skipped only in a closed loop",
+            where=workload.name,
+            key="system_idle_cap_s",
+            value=load.system_idle_cap_s,
+            remedy="leave it out, or ask for a concurrency",
+        )
     state = _initial_state(scenario, workload, load)
     run(*state)
-    phases = state.requests["phase"]
-    assert np.isin(phases, (FINISHED, REJECTED)).all(), "a request was lost"
-    return _result(scenario, state)
+    settled = np.isin(state.requests["phase"], (FINISHED, REJECTED))
+    unsent = state.requests["phase"] == EXPECTED
+    assert (settled | (unsent & np.isfinite(load.horizon_s))).all(), "a request was lost"
+    return _result(scenario, state, load)
 
 
 def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) -> State:
@@ -152,6 +166,8 @@ def _clock(
     clock = np.zeros(1, CLOCK).view(np.recarray)
     link = scenario.kv_on_link
     clock.closed_loop = load.concurrency
+    clock.horizon_s = load.horizon_s
+    clock.idle_cap_s = load.system_idle_cap_s
     clock.router = _ROUTERS[scenario.router]
     clock.frontend_s = scenario.frontend_s
     clock.keep_answers = scenario.keep_answers
@@ -323,14 +339,14 @@ def _stacked(tables: list[Floats | None]) -> Floats:
     return stacked
 
 
-def _result(scenario: Scenario, state: State) -> SimulationResult:
+def _result(scenario: Scenario, state: State, load: OfferedLoad) -> SimulationResult:
     finish_s = state.requests["finished_s"]
     makespan_s = float(finish_s.max(initial=0.0))
     counts = state.gaps
     used = np.flatnonzero(counts)
     gaps = int(counts.sum())
     return SimulationResult(
-        requests=_records(state),
+        requests=_records(state, load),
         pools=tuple(
             _pool_record(setup, state, pool_id, makespan_s, scenario.block_tokens)
             for pool_id, setup in enumerate(scenario.pools)
@@ -344,8 +360,9 @@ def _result(scenario: Scenario, state: State) -> SimulationResult:
     )
 
 
-def _records(state: State) -> RequestRecords:
+def _records(state: State, load: OfferedLoad) -> RequestRecords:
     requests = state.requests
+    sent = requests["phase"] != EXPECTED
     finished = requests["phase"] == FINISHED
     received = requests["decode_admitted_s"] >= 0
 
@@ -356,6 +373,8 @@ def _records(state: State) -> RequestRecords:
     decode_admitted_s = np.where(received, requests["decode_admitted_s"], requests["prefilled_s"])
     return RequestRecords(
         finished=finished,
+        sent=sent,
+        measured=sent & load.measured & (requests["arrival_s"] >= load.warm_up_s),
         arrival_s=requests["arrival_s"].copy(),
         first_token_s=told(first_token_s),
         finish_s=told(requests["finished_s"]),

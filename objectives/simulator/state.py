@@ -185,6 +185,10 @@ CLOCK = np.dtype(
         ("events", "i8"),  # length of the heap
         ("next_root", "i8"),  # first turn of the session that comes next
         ("closed_loop", "i8"),  # sessions kept alive; 0 in an open loop
+        ("horizon_s", "f8"),  # nothing is sent after it
+        ("idle_cap_s", "f8"),  # the clock skips on when nothing has been in flight for so long
+        ("in_flight", "i8"),  # requests sent and not ended
+        ("last_end_s", "f8"),
         ("router", "i8"),
         ("turn", "i8"),  # of the round-robin router
         ("decode_turn", "i8"),
@@ -256,6 +260,7 @@ COEFFICIENTS = (
     "decode_token_s",
     "decode_window_token_s",
     "prefill_base_s",
+    "chunk_token_s",
     "pair_s",
     "window_pair_s",
     "read_s",
@@ -267,6 +272,7 @@ COEFFICIENTS = (
     DECODE_TOKEN_S,
     DECODE_WINDOW_TOKEN_S,
     PREFILL_BASE_S,
+    CHUNK_TOKEN_S,
     PAIR_S,
     WINDOW_PAIR_S,
     READ_S,

@@ -12,6 +12,7 @@ import math
 from objectives.simulator.cache import available_blocks, blocks_for, take_blocks
 from objectives.simulator.jit import compiled
 from objectives.simulator.state import (
+    CHUNK_TOKEN_S,
     DECODE_BASE_S,
     DECODE_REQUEST_S,
     DECODE_TOKEN_S,
@@ -165,7 +166,8 @@ def _factor(requests: int, several: float) -> float:
 def _chunk_seconds(costs: Floats, new: int, cached: int, window: int) -> float:
     pairs = new * cached + new * (new + 1) / 2
     compute_s = pairs * costs[PAIR_S] + windowed_pairs(new, cached, window) * costs[WINDOW_PAIR_S]
-    return float(costs[PREFILL_BASE_S] + max(compute_s, (cached + new) * costs[READ_S]))
+    own_s = costs[PREFILL_BASE_S] + new * costs[CHUNK_TOKEN_S]
+    return float(own_s + max(compute_s, (cached + new) * costs[READ_S]))
 
 
 @compiled

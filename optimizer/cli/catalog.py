@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args
 
 import typer
 
 from optimizer.cli.talk import say, show, show_json, show_table
 
-Section = Literal["models", "chips", "engines", "workloads"]
+Section = Literal["models", "chips", "systems", "hosts", "links", "engines", "workloads"]
 
 
 def catalog(
@@ -18,20 +19,22 @@ def catalog(
     name: Annotated[str | None, typer.Argument(help="One entry, with its sources.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
-    """Show the models, chips, engines and workloads that are known, and where figures are from.
+    """Show what models, chips, systems, hosts, links, engines and workloads are known.
+
+    With a name, the entry with its figures, their sources and what is uncertain of them.
 
     A figure or an entry marked * is an estimate or contradicted by another source.
     """
+    sections: list[Section] = [section] if section else list(get_args(Section))
     if section and name:
         _one(section, name, as_json)
     elif as_json:
-        sections = [section] if section else get_args(Section)
         show_json({part: [_entry(part, found) for found in _names(part)] for part in sections})
     elif section:
         headings, row = _ROWS[section]
         show_table(headings, [row(found) for found in _names(section)], text=2)
     else:
-        for part in get_args(Section):
+        for part in sections:
             show(f"{part}: {', '.join(_names(part))}")
         say("figures: servefront catalog SECTION; one entry with its sources: ... SECTION NAME")
 
@@ -45,30 +48,29 @@ def _one(section: Section, name: str, as_json: bool) -> None:
         show(dump_yaml(_entry(section, name, exclude_defaults=True)).rstrip())
 
 
-def _entry(section: str, name: str, **options: bool) -> dict[str, Any]:
+def _entry(section: Section, name: str, **options: bool) -> dict[str, Any]:
     found = _get(section, name)
     entry: dict[str, Any] = found.model_dump(mode="json", exclude_none=True, **options)
     return entry
 
 
-def _names(section: str) -> tuple[str, ...]:
-    if section == "workloads":
-        from objectives.workload.presets import preset_names
+def _names(section: Section) -> tuple[str, ...]:
+    from objectives.workload.presets import preset_names
+    from spaces import catalog as entries
 
+    if section == "workloads":
         return preset_names()
-    from spaces.catalog import chip_names, engine_names, model_names
+    names: tuple[str, ...] = getattr(entries, f"{section.removesuffix('s')}_names")()
+    return names
 
-    return {"models": model_names, "chips": chip_names, "engines": engine_names}[section]()
 
+def _get(section: Section, name: str) -> Any:
+    from objectives.workload.presets import preset
+    from spaces import catalog as entries
 
-def _get(section: str, name: str) -> Any:
     if section == "workloads":
-        from objectives.workload.presets import preset
-
         return preset(name)
-    from spaces.catalog import chip, engine, model
-
-    return {"models": model, "chips": chip, "engines": engine}[section](name)
+    return getattr(entries, section.removesuffix("s"))(name)
 
 
 def _model_row(name: str) -> tuple[str, ...]:
@@ -96,8 +98,33 @@ def _chip_row(name: str) -> tuple[str, ...]:
         "scaleup_chips",
         "usd_per_hour",
     )
+    return name, spec.title, *_figures(spec, *keys)
+
+
+def _system_row(name: str) -> tuple[str, ...]:
+    spec = _get("systems", name)
+    return (
+        name,
+        spec.title,
+        ", ".join(spec.chips),
+        *_figures(spec, "chips_per_node", "nodes_per_scaleup", "rack_kw"),
+    )
+
+
+def _host_row(name: str) -> tuple[str, ...]:
+    spec = _get("hosts", name)
+    keys = ("cores", "mem_gb", "mem_gb_per_s", "chip_link_gb_per_s", "tdp_w")
+    return name, spec.title, *_figures(spec, *keys)
+
+
+def _link_row(name: str) -> tuple[str, ...]:
+    spec = _get("links", name)
+    return name, spec.title, spec.kind, *_figures(spec, "gb_per_s")
+
+
+def _figures(spec: Any, *keys: str) -> Iterator[str]:
     doubtful = set(spec.estimates())
-    return (name, spec.title, *(_figure(getattr(spec, key), key in doubtful) for key in keys))
+    return (_figure(getattr(spec, key), key in doubtful) for key in keys)
 
 
 def _figure(fact: Any, doubtful: bool) -> str:
@@ -146,6 +173,15 @@ _ROWS = {
         ],
         _chip_row,
     ),
+    "systems": (
+        ["system", "title", "chips", "chips/node", "nodes/scale-up", "rack kW"],
+        _system_row,
+    ),
+    "hosts": (
+        ["host", "title", "cores", "memory GB", "memory GB/s", "chip link GB/s", "TDP W"],
+        _host_row,
+    ),
+    "links": (["link", "title", "kind", "GB/s one way"], _link_row),
     "engines": (["engine", "title", "version", "scheduling", "exportable"], _engine_row),
     "workloads": (["workload", "title", "requests"], _workload_row),
 }

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from objectives.goals import Constraint, Objective
 from optimizer.cli.talk import say
@@ -13,6 +14,9 @@ from optimizer.records import StoredTrial
 from results.front import pareto_front
 from results.trials import TrialRecord
 from results.words import format_value
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
 
 LINE_EVERY_S = 5.0
 FRONT_EVERY_S = 1.0
@@ -28,7 +32,7 @@ class Progress:
         self._objectives = objectives
         self._constraints = constraints
         self._records: list[TrialRecord] = []
-        self._earlier = self._requests = self._unique = 0
+        self._earlier = self._requests = self._unique = self._feasible = 0
         self._started = self._last_line = time.monotonic()
         self._front_at = -FRONT_EVERY_S
         self._front = ""
@@ -53,7 +57,8 @@ class Progress:
     def begin(self, trials: Sequence[StoredTrial]) -> None:
         """Count the trials of earlier runs."""
         self._records = [trial.record for trial in trials]
-        self._unique = self._earlier = sum(record.same_as is None for record in self._records)
+        self._unique = self._earlier = sum(r.same_as is None for r in self._records)
+        self._feasible = sum(r.feasible and r.same_as is None for r in self._records)
         if self._earlier:
             say(f"going on with a study of {self._earlier} evaluations")
         self._started = self._last_line = time.monotonic()
@@ -62,7 +67,9 @@ class Progress:
         """Count a trial, and say something if it is time to."""
         self._records.append(trial.record)
         self._requests += trial.evaluation.simulated_requests
-        self._unique += trial.record.same_as is None
+        new = trial.record.same_as is None
+        self._unique += new
+        self._feasible += new and trial.record.feasible
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self._unique, state=self._state())
         elif time.monotonic() - self._last_line >= LINE_EVERY_S:
@@ -77,13 +84,13 @@ class Progress:
         if now - self._front_at >= FRONT_EVERY_S:
             self._front_at, self._front = now, self._front_words()
         rate = self._requests / max(now - self._started, 1e-9)
-        return f"{self._front}, {format_value(round(rate))} simulated requests/s"
+        rate_words = f"{format_value(round(rate))} simulated requests/s"
+        return f"{self._feasible} feasible, {self._front}, {rate_words}"
 
     def _front_words(self) -> str:
-        feasible = sum(r.feasible and r.same_as is None for r in self._records)
         front = pareto_front(self._records, self._objectives, constraints=self._constraints)
         volume = format_value(front.hypervolume)
-        return f"{feasible} feasible, {len(front.points)} on the front, hypervolume {volume}"
+        return f"{len(front.points)} on the front, hypervolume {volume}"
 
     def _ends(self) -> str:
         """How long it still takes, at the pace of this run."""
@@ -94,7 +101,7 @@ class Progress:
         return f"about {pace_s * max(self._budget - self._unique, 0):.0f} s left"
 
 
-def _bar(budget: int):  # type: ignore[no-untyped-def]  # rich is imported when there is a terminal
+def _bar(budget: int) -> Bar:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar

@@ -1,4 +1,6 @@
-"""The catalogue: one YAML file for each model, chip and engine, found by name or alias.
+"""The catalogue: one YAML file for each entry of a section, found by name or alias.
+
+Sections are models, chips, systems, hosts, links and engines.
 
 Only the file that is asked for is parsed, and only once. Names are compared without regard to
 case; `_` and spaces are read as `-`.
@@ -11,7 +13,7 @@ from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from spaces.chip import ChipSpec
 from spaces.documents import parse_yaml, validated
@@ -19,12 +21,36 @@ from spaces.engine import EngineSpec
 from spaces.errors import InputError, did_you_mean
 from spaces.huggingface import model_from_config
 from spaces.model import ModelSpec
+from spaces.system import Described, HostSpec, LinkSpec, SystemSpec
 
-__all__ = ["chip", "chip_names", "engine", "engine_names", "model", "model_names"]
+__all__ = [
+    "chip",
+    "chip_names",
+    "engine",
+    "engine_names",
+    "host",
+    "host_names",
+    "link",
+    "link_names",
+    "model",
+    "model_names",
+    "system",
+    "system_names",
+]
 
-Section = Literal["models", "chips", "engines"]
+Section = Literal["models", "chips", "systems", "hosts", "links", "engines"]
 
-_SHAPE_KEYS = {"hidden_size", "vocab_size", "tied_embeddings", "attention", "ffn"}
+Entry = TypeVar("Entry", bound=Described)
+
+_SHAPE_KEYS = {
+    "hidden_size",
+    "vocab_size",
+    "tied_embeddings",
+    "residual_streams",
+    "single_part_layers",
+    "attention",
+    "ffn",
+}
 _OWN_KEYS = {"name", "hugging_face_id", "aliases", "source", "checked", "notes"}
 
 
@@ -62,6 +88,33 @@ def engine(name: str) -> EngineSpec:
     return _catalogue_engine(_stem("engines", name))
 
 
+def system(name: str) -> SystemSpec:
+    """A system by catalogue name or alias.
+
+    >>> system("Vera Rubin NVL72").chips
+    ('vr200',)
+    """
+    return _catalogue_system(_stem("systems", name))
+
+
+def host(name: str) -> HostSpec:
+    """A host processor by catalogue name or alias.
+
+    >>> host("xeon-6980p").name
+    'xeon6-6980p'
+    """
+    return _catalogue_host(_stem("hosts", name))
+
+
+def link(name: str) -> LinkSpec:
+    """A kind of link by catalogue name or alias.
+
+    >>> link("pcie5-x16").gb_per_s.value
+    63.0
+    """
+    return _catalogue_link(_stem("links", name))
+
+
 def model_names() -> tuple[str, ...]:
     """Catalogue names of the models, sorted; aliases left out."""
     return tuple(_files("models"))
@@ -70,6 +123,21 @@ def model_names() -> tuple[str, ...]:
 def chip_names() -> tuple[str, ...]:
     """Catalogue names of the chips, sorted; aliases left out."""
     return tuple(_files("chips"))
+
+
+def system_names() -> tuple[str, ...]:
+    """Catalogue names of the systems, sorted; aliases left out."""
+    return tuple(_files("systems"))
+
+
+def host_names() -> tuple[str, ...]:
+    """Catalogue names of the host processors, sorted; aliases left out."""
+    return tuple(_files("hosts"))
+
+
+def link_names() -> tuple[str, ...]:
+    """Catalogue names of the links, sorted; aliases left out."""
+    return tuple(_files("links"))
 
 
 def engine_names() -> tuple[str, ...]:
@@ -90,6 +158,25 @@ def _catalogue_chip(stem: str) -> ChipSpec:
 @lru_cache
 def _catalogue_engine(stem: str) -> EngineSpec:
     return validated(EngineSpec, _data("engines", stem), _where("engines", stem))
+
+
+@lru_cache
+def _catalogue_system(stem: str) -> SystemSpec:
+    return _described(SystemSpec, "systems", stem)
+
+
+@lru_cache
+def _catalogue_host(stem: str) -> HostSpec:
+    return _described(HostSpec, "hosts", stem)
+
+
+@lru_cache
+def _catalogue_link(stem: str) -> LinkSpec:
+    return _described(LinkSpec, "links", stem)
+
+
+def _described(kind: type[Entry], section: Section, stem: str) -> Entry:
+    return validated(kind, _data(section, stem), _where(section, stem))
 
 
 def _model_data(stem: str) -> dict[str, Any]:

@@ -475,11 +475,9 @@ def test_trace_tells_format_rows_and_statistics(tmp_path: Path) -> None:
     trace.write_text("".join(row % (1000 * n, n) for n in range(5)))
     document = json.loads(call("trace", trace, "--json").stdout)
     assert document["format"] == "mooncake-jsonl"
-    assert document["rows"] == {
-        "read": 5,
-        "kept": 4,
-        "dropped": {"no output tokens: failed request": 1},
-    }
+    rows = document["rows"]
+    assert (rows["read"], rows["kept"]) == (5, 4)
+    assert rows["dropped"] == {"no output tokens: failed request": 1}
     assert document["statistics"]["input_tokens"]["mean"] == 100
     told = call("trace", trace)
     assert told.exit_code == 0 and "mooncake-jsonl" in told.stdout

@@ -116,7 +116,7 @@ def test_estimates_the_answers_rest_on_are_named() -> None:
         "figures of a100 that are estimates or contradicted:" in notes and "usd_per_hour" in notes
     )
     assert "the description of the engine sglang holds estimates" in notes
-    assert "the workload long-context is an assumption" in notes
+    assert "the workload long-context is an estimate" in notes
     priced = "\n".join(prepare(job.model_copy(update={"prices": {"a100": 1.0}})).notes)
     assert "usd_per_hour" not in priced
 

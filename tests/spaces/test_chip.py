@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -54,6 +55,45 @@ def test_figures_come_out_in_si_units() -> None:
     assert chip.scaleout_bytes_per_s == 50e9
     assert chip.host_link_bytes_per_s == 63e9
     assert (chip.node_size, chip.scaleup_size) == (4, 72)
+
+
+@pytest.mark.parametrize(
+    ("key", "ask"),
+    [
+        ("bf16_tflops", lambda chip: chip.peak_flops("bf16")),
+        ("scaleup_gb_per_s", lambda chip: chip.scaleup_bytes_per_s),
+        ("scaleout_gb_per_s", lambda chip: chip.scaleout_bytes_per_s),
+        ("host_link_gb_per_s", lambda chip: chip.host_link_bytes_per_s),
+        ("host_dram_gb", lambda chip: chip.offload_gb),
+        ("chips_per_node", lambda chip: chip.node_size),
+        ("memory_levels.ddr.gb_per_s", lambda chip: chip.own_dram_bytes_per_s),
+    ],
+)
+def test_an_unknown_figure_is_told_and_never_zero(
+    key: str, ask: Callable[[ChipSpec], float]
+) -> None:
+    with pytest.raises(InputError) as caught:
+        ask(a_chip(**{key: None} if "." not in key else {}))
+    assert str(caught.value).startswith(
+        f"{key}: the answer needs a figure of test-chip that nobody has published"
+    )
+
+
+def test_power_nobody_has_published_is_absent() -> None:
+    assert a_chip(tdp_w=None).power_w is None
+
+
+def test_memory_of_its_own_takes_offloaded_kv_before_the_hosts() -> None:
+    ddr = {"level": "ddr", "gb": fact(1000), "gb_per_s": fact(100, status="estimate")}
+    chip = a_chip(memory_levels=[{"level": "sram", "gb": fact(1)}, ddr])
+    assert (a_chip().own_dram, a_chip().offload_gb) == (False, 250)
+    assert (chip.own_dram, chip.offload_gb, chip.own_dram_bytes_per_s) == (True, 1000, 100e9)
+    assert set(chip.facts()) - set(a_chip().facts()) == {
+        "memory_levels.sram.gb",
+        "memory_levels.ddr.gb",
+        "memory_levels.ddr.gb_per_s",
+    }
+    assert chip.estimates() == ["memory_levels.ddr.gb_per_s"]
 
 
 def test_a_format_without_units_has_no_peak() -> None:

@@ -6,7 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from spaces.feasibility import infeasible
+from spaces.feasibility import (
+    figures_are_known,
+    host_memory_suffices,
+    infeasible,
+    layout_conflict,
+)
 from spaces.plan import DeploymentPlan, KvTiers, Pool, Precision
 from spaces.site import ChipBudget, Site
 from tests.spaces.worlds import plan_of, site_of
@@ -73,6 +78,55 @@ def test_a_host_tier_larger_than_the_host_is_refused() -> None:
     refusal = infeasible(plan.model_copy(update={"kv": KvTiers(host_gb_per_chip=999)}), DEEPSEEK)
     assert refusal is not None
     assert refusal.rule == "host memory"
+
+
+def _tiered(chip: str, gb: float) -> DeploymentPlan:
+    plan = plan_of("llama-3.1-8b", chip)
+    return plan.model_copy(update={"kv": KvTiers(host_gb_per_chip=gb)})
+
+
+def test_offloaded_kv_goes_to_a_chips_own_dram() -> None:
+    site = site_of("llama-3.1-8b", {"sn40l": 1})
+    assert host_memory_suffices(_tiered("sn40l", 1536), site) is None
+    refusal = host_memory_suffices(_tiered("sn40l", 2000), site)
+    assert refusal is not None
+    assert "a sn40l has 1536 GB of its own DRAM" in refusal.reason
+
+
+@pytest.mark.parametrize(
+    ("plan", "figure"),
+    [
+        (_tiered("sn50", 100), "memory_levels.ddr.gb_per_s of sn50"),
+        (_tiered("mi455x", 100), "host_dram_gb of mi455x"),
+        (plan_of("llama-3.1-8b", "sn40l", tp=2), "scaleup_gb_per_s of sn40l"),
+        (plan_of("llama-3.1-8b", "groq-lp30"), "bf16_tflops of groq-lp30"),
+    ],
+)
+def test_a_plan_that_needs_an_unknown_figure_is_refused(plan: DeploymentPlan, figure: str) -> None:
+    site = site_of("llama-3.1-8b", {plan.pools[0].chip: 8})
+    refusal = figures_are_known(plan, site)
+    assert refusal is not None
+    assert refusal.reason == f"{figure} is not known"
+
+
+def test_pools_in_one_rack_need_no_network() -> None:
+    prefill = Pool(role="prefill", chip="mi455x", tp=4)
+    decode = prefill.model_copy(update={"role": "decode"})
+    plan = plan_of("llama-3.1-8b", "mi455x").model_copy(
+        update={"topology": "prefill-decode", "pools": (prefill, decode)}
+    )
+    site = site_of("llama-3.1-8b", {"mi455x": 144})
+    assert figures_are_known(plan, site) is None
+    many = decode.model_copy(update={"replicas": 18})
+    refusal = figures_are_known(plan.model_copy(update={"pools": (prefill, many)}), site)
+    assert refusal is not None
+    assert refusal.reason == "scaleout_gb_per_s of mi455x is not known"
+
+
+def test_output_groups_are_not_cut() -> None:
+    pool = Pool(role="aggregated", chip="gb200", tp=16)
+    site = site_of("deepseek-v4-flash", {"gb200": 64})
+    assert layout_conflict(pool, site) == "tp must divide the 8 output groups"
 
 
 @pytest.mark.parametrize(("change", "word"), [({"pp": 2}, "pp 2"), ({"tp": 2, "dp": 4}, "")])

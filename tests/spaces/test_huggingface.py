@@ -271,16 +271,279 @@ def glm(hidden: int, layers: int, dense: int, size: int, experts: int, context: 
     )
 
 
+INDEX = {"index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048}
+
+
+def deepseek_v32() -> Config:
+    return deepseek() | {
+        "architectures": ["DeepseekV32ForCausalLM"],
+        "quantization_config": FP8 | {"scale_fmt": "ue8m0"},
+        **INDEX,
+    }
+
+
+def deepseek_v4(hidden: int, layers: int, ratios: list[int], **keys: int) -> Config:
+    return config(
+        "DeepseekV4ForCausalLM",
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_key_value_heads=1,
+        head_dim=512,
+        qk_rope_head_dim=64,
+        o_lora_rank=1024,
+        compress_ratios=[*ratios, 0],
+        hc_mult=4,
+        expert_dtype="fp4",
+        n_shared_experts=1,
+        num_experts_per_tok=6,
+        num_hash_layers=3,
+        num_nextn_predict_layers=1,
+        vocab_size=129280,
+        max_position_embeddings=1048576,
+        quantization_config=FP8,
+        **INDEX,
+    ) | {"sliding_window": 128, **keys}
+
+
+def deepseek_v4_pro() -> Config:
+    return deepseek_v4(
+        7168,
+        61,
+        [128, *[128, 4] * 30],
+        num_attention_heads=128,
+        q_lora_rank=1536,
+        o_groups=16,
+        n_routed_experts=384,
+        moe_intermediate_size=3072,
+        index_topk=1024,
+    )
+
+
+def deepseek_v4_flash() -> Config:
+    return deepseek_v4(
+        4096,
+        43,
+        [0, 0, *[4, 128] * 20, 4],
+        num_attention_heads=64,
+        q_lora_rank=1024,
+        o_groups=8,
+        n_routed_experts=256,
+        moe_intermediate_size=2048,
+        index_topk=512,
+    )
+
+
+def glm_dsa(context: int, **keys: object) -> Config:
+    return config(
+        "GlmMoeDsaForCausalLM",
+        **latent(num_attention_heads=64, n_routed_experts=256, first_k_dense_replace=3),
+        num_key_value_heads=64,
+        qk_head_dim=256,
+        vocab_size=154880,
+        max_position_embeddings=context,
+        **{**INDEX, "index_n_heads": 32},
+        **keys,
+    ) | {
+        "hidden_size": 6144,
+        "num_hidden_layers": 78,
+        "q_lora_rank": 2048,
+        "qk_nope_head_dim": 192,
+        "v_head_dim": 256,
+        "intermediate_size": 12288,
+        "num_nextn_predict_layers": 1,
+    }
+
+
+def glm_reusing() -> Config:
+    """Layers 0 to 2 and every fourth from 6 on have an indexer, the others reuse its selection."""
+    full = {0, 1, 2, *range(6, 78, 4)}
+    return glm_dsa(
+        1048576,
+        index_topk_freq=4,
+        indexer_types=["full" if layer in full else "shared" for layer in range(78)],
+        mlp_layer_types=["dense"] * 3 + ["sparse"] * 75,
+    )
+
+
+def minimax_m3() -> Config:
+    sparse = [0] * 3 + [1] * 57
+    return config(
+        "MiniMaxM3ForCausalLM",
+        hidden_size=6144,
+        num_hidden_layers=60,
+        num_attention_heads=64,
+        num_key_value_heads=4,
+        head_dim=128,
+        attention_output_gate=False,
+        intermediate_size=3072,
+        dense_intermediate_size=12288,
+        shared_intermediate_size=3072,
+        moe_layer_freq=sparse,
+        num_local_experts=128,
+        num_experts_per_tok=4,
+        n_shared_experts=1,
+        sparse_attention_config={
+            "use_sparse_attention": True,
+            "sparse_attention_freq": sparse,
+            "sparse_block_size": 128,
+            "sparse_topk_blocks": 16,
+            "sparse_init_block": 0,
+            "sparse_index_dim": 128,
+            "sparse_num_index_heads": 4,
+        },
+        vocab_size=200064,
+        max_position_embeddings=1048576,
+    )
+
+
+def gated_delta(hidden: int, layers: int, values: int, heads: int, **keys: object) -> Config:
+    return {
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
+        "attention_bias": False,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": values,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        "full_attention_interval": 4,
+        "tie_word_embeddings": False,
+        "max_position_embeddings": 262144,
+        **keys,
+    }
+
+
+def mixture(experts: int, picked: int, size: int) -> Config:
+    return {
+        "num_experts": experts,
+        "num_experts_per_tok": picked,
+        "moe_intermediate_size": size,
+        "shared_expert_intermediate_size": size,
+        "mlp_only_layers": [],
+    }
+
+
+def qwen3_next() -> Config:
+    keys = gated_delta(2048, 48, 32, 16, vocab_size=151936, intermediate_size=5120)
+    return config("Qwen3NextForCausalLM") | keys | mixture(512, 10, 512)
+
+
+def qwen3_5(hidden: int, layers: int, values: int, heads: int, moe: Config) -> Config:
+    kinds = ["linear_attention"] * 3 + ["full_attention"]
+    text = gated_delta(
+        hidden,
+        layers,
+        values,
+        heads,
+        vocab_size=248320,
+        attn_output_gate=True,
+        layer_types=kinds * (layers // 4),
+        mamba_ssm_dtype="float32",
+        mtp_num_hidden_layers=1,
+    )
+    return {
+        "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+        "text_config": text | moe,
+        "vision_config": {"depth": 27},
+        "image_token_id": 1,
+    }
+
+
+def llama4(experts: int, step: int, context: int) -> Config:
+    text = {
+        "attention_bias": False,
+        "attention_chunk_size": 8192,
+        "hidden_size": 5120,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 40,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "interleave_moe_layer_step": step,
+        "intermediate_size": 8192,
+        "intermediate_size_mlp": 16384,
+        "num_local_experts": experts,
+        "num_experts_per_tok": 1,
+        "vocab_size": 202048,
+        "max_position_embeddings": context,
+        "use_qk_norm": True,
+    }
+    return {"architectures": ["Llama4ForConditionalGeneration"], "text_config": text}
+
+
+def nemotron_h(**keys: object) -> Config:
+    return config(
+        "NemotronHForCausalLM",
+        hidden_size=4096,
+        num_hidden_layers=6,
+        hybrid_override_pattern="MEM*E-",
+        num_attention_heads=32,
+        num_key_value_heads=2,
+        head_dim=128,
+        mamba_num_heads=128,
+        mamba_head_dim=64,
+        ssm_state_size=128,
+        n_groups=8,
+        conv_kernel=4,
+        intermediate_size=2688,
+        moe_intermediate_size=2688,
+        moe_latent_size=1024,
+        moe_shared_expert_intermediate_size=5376,
+        n_routed_experts=512,
+        n_shared_experts=1,
+        num_experts_per_tok=22,
+        mlp_hidden_act="relu2",
+        vocab_size=131072,
+        max_position_embeddings=262144,
+        **keys,
+    )
+
+
+def mimo_v2() -> Config:
+    return config(
+        "MiMoV2FlashForCausalLM",
+        hidden_size=4096,
+        num_hidden_layers=48,
+        hybrid_layer_pattern=[0, 1, 1, 1, 1, *[0, 1, 1, 1, 1, 1] * 7, 0],
+        sliding_window_size=128,
+        num_attention_heads=64,
+        num_key_value_heads=4,
+        head_dim=192,
+        v_head_dim=128,
+        swa_num_attention_heads=64,
+        swa_num_key_value_heads=8,
+        swa_head_dim=192,
+        swa_v_head_dim=128,
+        intermediate_size=16384,
+        moe_layer_freq=[0] + [1] * 47,
+        moe_intermediate_size=2048,
+        n_routed_experts=256,
+        num_experts_per_tok=8,
+        vocab_size=152576,
+        max_position_embeddings=262144,
+    ) | {"sliding_window": 128}
+
+
 CONFIGS: dict[str, Callable[[], Config]] = {
     "deepseek-r1": deepseek,
     "deepseek-r1-0528": deepseek,
     "deepseek-v3": deepseek,
     "deepseek-v3-0324": deepseek,
     "deepseek-v3.1": deepseek,
+    "deepseek-v3.2": deepseek_v32,
+    "deepseek-v3.2-exp": deepseek_v32,
+    "deepseek-v4-flash": deepseek_v4_flash,
+    "deepseek-v4-pro": deepseek_v4_pro,
     "glm-4.5": lambda: glm(5120, 92, 3, 12288, 160, 131072),
     "glm-4.5-air": lambda: glm(4096, 46, 1, 10944, 128, 131072),
     "glm-4.6": lambda: glm(5120, 92, 3, 12288, 160, 202752),
     "glm-4.7": lambda: glm(5120, 92, 3, 12288, 160, 202752),
+    "glm-5": lambda: glm_dsa(202752),
+    "glm-5.1": lambda: glm_dsa(202752),
+    "glm-5.2": glm_reusing,
+    "glm-5.3": glm_reusing,
     "gpt-oss-120b": lambda: gpt_oss(36, 128),
     "gpt-oss-20b": lambda: gpt_oss(24, 32),
     "kimi-k2": lambda: kimi_k2_text(131072) | {"quantization_config": FP8},
@@ -293,11 +556,19 @@ CONFIGS: dict[str, Callable[[], Config]] = {
     "llama-3.1-70b": lambda: llama(8192, 80, 64, 28672),
     "llama-3.1-8b": lambda: llama(4096, 32, 32, 14336),
     "llama-3.3-70b": lambda: llama(8192, 80, 64, 28672),
+    "llama-4-maverick": lambda: llama4(128, 2, 1048576),
+    "llama-4-scout": lambda: llama4(16, 1, 10485760),
     "minimax-m2": lambda: minimax(196608),
     "minimax-m2.1": lambda: minimax(196608),
     "minimax-m2.5": lambda: minimax(196608),
     "minimax-m2.7": lambda: minimax(204800),
+    "minimax-m3": minimax_m3,
     "mixtral-8x7b": mixtral,
+    "qwen3-coder-next": qwen3_next,
+    "qwen3-next-80b-a3b": qwen3_next,
+    "qwen3.5-122b-a10b": lambda: qwen3_5(3072, 48, 64, 32, mixture(256, 8, 1024)),
+    "qwen3.5-35b-a3b": lambda: qwen3_5(2048, 40, 32, 16, mixture(256, 8, 512)),
+    "qwen3.5-397b-a17b": lambda: qwen3_5(4096, 60, 64, 32, mixture(512, 10, 1024)),
     "qwen3-235b-a22b": lambda: qwen3_moe(4096, 94, 64, 4, 128, 1536),
     "qwen3-30b-a3b": lambda: qwen3_moe(2048, 48, 32, 4, 128, 768),
     "qwen3-32b": qwen3,
@@ -311,6 +582,7 @@ SAME = {
     "vocab_size",
     "max_context_tokens",
     "tied_embeddings",
+    "residual_streams",
     "attention",
     "ffn",
     "native_weights",
@@ -336,8 +608,9 @@ def refusal(read: Callable[[Config], ModelSpec], data: Config) -> str:
 
 
 def test_every_model_of_the_catalogue_has_a_config_here() -> None:
-    # Mistral Large 3 is published with a params.json instead.
-    assert CONFIGS.keys() | {"mistral-large-3"} == set(catalog.model_names())
+    # Mistral Large 3 is published with a params.json instead; no config of Qwen3.8 was read.
+    others = {"mistral-large-3", "qwen3.8-2.4t-a95b"}
+    assert CONFIGS.keys() | others == set(catalog.model_names())
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -376,7 +649,100 @@ def test_an_unknown_architecture_is_told_with_those_known(
     said = refusal(read, {**mixtral(), "architectures": named})
     assert "architectures: the architecture must be a known one" in said
     assert str(named or []) in said
-    assert "DeepseekV3ForCausalLM, Glm4MoeForCausalLM, GptOssForCausalLM" in said
+    assert "DeepseekV4ForCausalLM, Glm4MoeForCausalLM, GlmMoeDsaForCausalLM" in said
+
+
+def test_a_stride_of_indexers_is_refused_where_nobody_counts_it(
+    read: Callable[[Config], ModelSpec],
+) -> None:
+    said = refusal(read, deepseek_v32() | {"index_topk_freq": 4})
+    assert "config.json: index_topk_freq: it is not known whether" in said
+
+
+def test_an_unknown_architecture_is_told_with_the_keys_nobody_understands(
+    read: Callable[[Config], ModelSpec],
+) -> None:
+    text = {"hidden_size": 64, "altup_num_inputs": 4, "rms_norm_eps": 1e-6, "laurel_rank": None}
+    said = refusal(read, {"architectures": ["Gemma3nForCausalLM"], "text_config": text})
+    assert "not understood: text_config.altup_num_inputs, text_config.hidden_size" in said
+    assert "rms_norm_eps" not in said
+    assert "laurel_rank" not in said
+
+
+@pytest.mark.parametrize("key", ["top_k_tokens", "index"])
+def test_selection_of_tokens_is_never_passed_over(key: str) -> None:
+    sparse = {"deepseek-v3.2", "deepseek-v3.2-exp", "glm-5", "glm-5.1", "glm-5.2", "glm-5.3"}
+    sparse |= {"minimax-m3"}
+    found = {
+        name
+        for name in catalog.model_names()
+        if any(getattr(group, key, None) for group in catalog.model(name).attention)
+    }
+    assert found - {"deepseek-v4-flash", "deepseek-v4-pro"} == sparse
+
+
+def test_nemotron_layers_are_one_part_each(read: Callable[[Config], ModelSpec]) -> None:
+    model = read(nemotron_h())
+    assert [(group.kind, group.layers) for group in model.attention] == [("mamba", 2), ("gqa", 1)]
+    assert [(group.kind, group.layers) for group in model.ffn] == [("dense", 1), ("moe", 2)]
+    assert model.layers == 6
+    named = nemotron_h(layers_block_type=["mamba", "moe", "mamba", "attention", "moe", "mlp"])
+    del named["hybrid_override_pattern"], named["num_hidden_layers"]
+    assert read(named) == model
+
+
+def test_published_sizes_of_nemotron_3_super(read: Callable[[Config], ModelSpec]) -> None:
+    pattern = "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*"
+    pattern += "EMEMEMEME"
+    model = read(nemotron_h() | {"hybrid_override_pattern": pattern, "num_hidden_layers": 88})
+    assert model.total_parameters / 1e9 == pytest.approx(120, rel=0.02)
+    assert model.active_parameters / 1e9 == pytest.approx(12, rel=0.02)
+
+
+def test_published_sizes_of_mimo_v2_whose_values_are_narrower_than_keys(
+    read: Callable[[Config], ModelSpec],
+) -> None:
+    model = read(mimo_v2())
+    assert model.total_parameters / 1e9 == pytest.approx(309, rel=0.01)
+    assert model.active_parameters / 1e9 == pytest.approx(15, rel=0.02)
+    assert model.kv_bytes_per_token("bf16") == 9 * 4 * (192 + 128) * 2
+    assert model.windowed_kv_bytes_per_token("bf16") == 39 * 8 * (192 + 128) * 2
+
+
+def test_queries_of_kimi_linear_come_from_the_hidden_state(
+    read: Callable[[Config], ModelSpec],
+) -> None:
+    data = kimi_k3()["text_config"] | {"q_lora_rank": None, "quantization_config": None}
+    del data["linear_attn_config"]["use_full_rank_gate"]
+    kda, full = read(data).attention
+    assert full.model_dump(include={"kind", "q_lora_rank"}) == {"kind": "mla", "q_lora_rank": 0}
+    assert not kda.model_dump()["full_rank_gate"]
+
+
+def test_formats_listed_module_by_module(read: Callable[[Config], ModelSpec]) -> None:
+    listed = {f"layers.{layer}.ffn.experts": {"quant_algo": "NVFP4"} for layer in range(61)}
+    mixed: Config = FP8 | {"quant_algo": "MIXED_PRECISION", "quantized_layers": listed}
+    weights = read(deepseek_v4_pro() | {"quantization_config": mixed}).native_weights
+    assert (weights.routed_experts, weights.linear) == ("nvfp4", "fp8")
+    del mixed["quant_method"]
+    assert read(deepseek_v4_pro() | {"quantization_config": mixed}).native_weights.linear == "bf16"
+    mixed["quantized_layers"]["lm_head"] = {"quant_algo": "MXFP8"}
+    notes = read(deepseek_v4_pro() | {"quantization_config": mixed}).notes
+    assert "the LM head is stored in fewer than 16 bits, and counted with 16" in notes
+    assert "MXFP8 weights are counted as fp8, without their scales (3 %)" in notes
+
+
+def test_kept_modules_of_alternating_layers_are_found_wherever_they_stand(
+    read: Callable[[Config], ModelSpec],
+) -> None:
+    data = qwen3_5(4096, 60, 64, 32, mixture(512, 10, 1024))
+    linear = [layer for layer in range(60) if layer % 4 != 3]
+    ignore = [f"model.language_model.layers.{layer}.linear_attn*" for layer in linear]
+    ignore += [f"model.language_model.layers.{layer}.self_attn*" for layer in range(3, 60, 4)]
+    ignore += ["*.mlp.shared_expert.*"]
+    model = read(data | {"quantization_config": {"quant_algo": "NVFP4", "ignore": ignore}})
+    assert (model.native_weights.routed_experts, model.native_weights.linear) == ("nvfp4", "bf16")
+    assert not any("several formats" in note for note in model.notes)
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "llama-3.1-8b", "qwen3-30b-a3b", "gpt-oss-20b"])
@@ -431,6 +797,17 @@ def test_a_key_that_is_null_counts_as_left_out(read: Callable[[Config], ModelSpe
         ("llama-3.1-8b", {"num_hidden_layers": True}, "num_hidden_layers"),
         ("llama-3.1-8b", {"tie_word_embeddings": "no"}, "tie_word_embeddings"),
         ("mixtral-8x7b", {"num_experts_per_tok": 9}, "ffn.0.top_k"),
+        ("deepseek-v4-pro", {"compress_ratios": [4] * 60}, "compress_ratios"),
+        ("deepseek-v4-pro", {"compress_ratios": [8] * 61}, "compress_ratios"),
+        ("deepseek-v4-pro", {"expert_dtype": "fp6"}, "expert_dtype"),
+        ("deepseek-v4-pro", {"num_key_value_heads": 8}, "num_key_value_heads"),
+        ("glm-5", {"index_topk_freq": 4}, "index_topk_freq"),
+        ("deepseek-v3.2", {"index_head_dim": "128"}, "index_head_dim"),
+        ("glm-5", {"index_topk_pattern": "FS"}, "index_topk_pattern"),
+        ("glm-5", {"qk_head_dim": 192}, "qk_head_dim"),
+        ("glm-5.2", {"mlp_layer_types": ["sparse"] * 78}, "mlp_layer_types"),
+        ("qwen3-next-80b-a3b", {"mamba_ssm_dtype": "bfloat16"}, "mamba_ssm_dtype"),
+        ("qwen3-next-80b-a3b", {"layer_types": ["mamba"] * 48}, "layer_types"),
         ("mixtral-8x7b", {"num_key_value_heads": 5}, "attention.0.kv_heads"),
     ],
 )
@@ -556,7 +933,12 @@ def test_the_file_modelopt_leaves_beside_the_config_is_read(tmp_path: Path) -> N
     ("quantization", "said"),
     [
         ({"quant_method": "awq", "bits": 4}, "quantization_config.quant_method: only fp8, mxfp4"),
-        ({"quant_algo": "MIXED_PRECISION"}, 'quantization_config.quant_algo: only "FP8" or'),
+        ({"quant_algo": "INT8"}, 'quantization_config.quant_algo: only "FP8" or'),
+        ({"quant_algo": "MIXED_PRECISION"}, "quantization_config.quantized_layers: this key is"),
+        (
+            {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"a": {"quant_algo": "W4A8"}}},
+            "quantized_layers.a: only FP8, MXFP8",
+        ),
         (FP8 | {"weight_block_size": [1, 32]}, "weight_block_size: only [128, 128]"),
         (FP8 | {"quantized_layers": {}}, "quantization_config.quantized_layers: it is not known"),
         (compressed(4, "int", 128, []), "config_groups.group_0.weights: type, bits and group"),

@@ -32,6 +32,35 @@ def test_recurrent_state_is_counted_once_for_each_request() -> None:
     assert ledger.kv_bytes_per_token == 27_648
 
 
+def test_windows_count_as_full_unless_no_request_fills_them() -> None:
+    plan = plan_of("llama-4-scout", "h200", tp=8)
+    site = site_of("llama-4-scout", {"h200": 8})
+    token = 2 * 128 * 2  # one of 8 KV heads on each chip
+    chip, pool = site.chips["h200"], plan.pools[0]
+    long, short = (hbm_ledger(site.model, chip, pool, plan, n) for n in (8193, 8192))
+    assert (long.kv_bytes_per_token, long.request_bytes) == (12 * token, 36 * token * 8192)
+    assert (short.kv_bytes_per_token, short.request_bytes) == (48 * token, 0)
+    assert hbm_ledger(site.model, chip, pool, plan) == long
+    limited = plan.model_copy(update={"max_model_len": 4096})
+    assert hbm_ledger(site.model, chip, pool, limited) == short
+
+
+def test_sparse_attention_keeps_all_it_may_select_from() -> None:
+    plan = plan_of("deepseek-v3.2", "h200", tp=8, ep=8)
+    site = site_of("deepseek-v3.2", {"h200": 8})
+    ledger = hbm_ledger(site.model, site.chips["h200"], plan.pools[0], plan)
+    assert ledger.kv_bytes_per_token == 61 * (576 * 2 + 132)  # neither is split
+    assert ledger.request_bytes == 0
+
+
+def test_the_window_of_compressed_attention_is_whole_on_each_rank() -> None:
+    plan = plan_of("deepseek-v4-pro", "gb300", tp=8, ep=8)
+    site = site_of("deepseek-v4-pro", {"gb300": 8})
+    ledger = hbm_ledger(site.model, site.chips["gb300"], plan.pools[0], plan)
+    assert ledger.request_bytes == 61 * 128 * 1024
+    assert ledger.kv_bytes_per_token == 8918
+
+
 def test_pipeline_stages_share_weights_and_kv() -> None:
     site = site_of("llama-3.3-70b", {"h100": 8})
     whole, halved = (

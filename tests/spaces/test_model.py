@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 from spaces import catalog
 from spaces.documents import validated
 from spaces.errors import InputError
-from spaces.model import GqaAttention, KdaAttention, MlaAttention, ModelSpec, MoeFfn
+from spaces.model import (
+    CompressedAttention,
+    DenseFfn,
+    GdnAttention,
+    GqaAttention,
+    KdaAttention,
+    MambaAttention,
+    MlaAttention,
+    ModelSpec,
+    MoeFfn,
+    RecurrentAttention,
+    SparseIndex,
+)
 
 
 def experts(total: int, top_k: int) -> MoeFfn:
@@ -130,7 +142,7 @@ def test_grouped_query_attention_by_hand() -> None:
     assert group.parameters_per_layer(16) == 2 * 16 * 32 + 2 * 16 * 8
     assert group.kv_elements_per_token == 16
     assert group.flops_per_pair == 2 * (2 * 8 * 4)
-    assert group.state_bytes == 0
+    assert group.fixed_bytes("bf16") == group.read_limit_tokens == 0
     biased = GqaAttention(layers=1, heads=8, kv_heads=2, head_dim=4, bias=True)
     assert biased.parameters_per_layer(16) - group.parameters_per_layer(16) == 32 + 8 + 8 + 16
 
@@ -157,7 +169,7 @@ def test_latent_attention_by_hand() -> None:
 
 def test_delta_attention_keeps_a_state_and_nothing_per_token() -> None:
     group = KdaAttention(layers=1, heads=96, head_dim=128, conv_kernel=4)
-    assert group.kv_elements_per_token == group.flops_per_pair == 0
+    assert group.kv_bytes_per_token("bf16") == 0
     assert group.state_bytes == 96 * 128 * 128 * 4 + 3 * 3 * 96 * 128 * 2
 
 
@@ -210,10 +222,123 @@ def test_windowed_layers_are_counted_apart_from_those_that_keep_the_whole_contex
     assert model.window_tokens == 128
 
 
-def test_fp8_halves_the_kv_cache() -> None:
+def test_fp8_halves_the_kv_cache_but_for_index_keys_and_scales() -> None:
     for name in catalog.model_names():
         model = catalog.model(name)
-        assert model.kv_bytes_per_token("fp8") * 2 == model.kv_bytes_per_token("bf16")
+        narrow, wide = model.kv_bytes_per_token("fp8"), model.kv_bytes_per_token("bf16")
+        plain = all(
+            isinstance(group, RecurrentAttention) or not group.model_dump().get("index")
+            for group in model.attention
+        )
+        assert narrow * 2 == wide if plain else wide / 2 < narrow < wide, name
+
+
+INDEX = SparseIndex(heads=3, head_dim=5, key_bytes=9)
+
+
+def test_an_index_by_hand() -> None:
+    # Queries 6 x 15, keys 10 x 5 and weights of the heads 10 x 3.
+    assert INDEX.parameters(10, 6) == 90 + 50 + 30
+    assert INDEX.flops_per_pair == 2 * 3 * 5
+    latent = {"layers": 1, "heads": 4, "q_lora_rank": 6, "kv_lora_rank": 5}
+    sizes = {"qk_nope_head_dim": 3, "qk_rope_head_dim": 2, "v_head_dim": 7}
+    dense = MlaAttention.model_validate({**latent, **sizes})
+    sparse = MlaAttention.model_validate({**latent, **sizes, "top_k_tokens": 8, "index": INDEX})
+    assert sparse.parameters_per_layer(10) - dense.parameters_per_layer(10) == 170
+    assert sparse.repeated_parameters(10) == 10 * (6 + 5 + 2) + 170
+    assert sparse.kv_bytes_per_token("fp8") == 7 + 9
+    assert (dense.read_limit_tokens, sparse.read_limit_tokens) == (0, 8)
+
+
+def test_what_is_kept_and_what_is_read_are_told_apart() -> None:
+    model = catalog.model("deepseek-v3.2")
+    assert (model.window_tokens, model.read_limit_tokens) == (0, 2048)
+    assert model.windowed_kv_bytes_per_token("bf16") == 0
+    windowed = catalog.model("gpt-oss-120b")
+    assert windowed.window_tokens == windowed.read_limit_tokens == 128
+    assert catalog.model("deepseek-v4-pro").read_limit_tokens == 1024 * 4
+
+
+def test_compressed_attention_by_hand() -> None:
+    sizes = {"layers": 1, "heads": 4, "head_dim": 8, "rope_head_dim": 2, "q_lora_rank": 6}
+    sizes |= {"output_groups": 2, "output_lora_rank": 3, "local_tokens": 16}
+    plain = CompressedAttention.model_validate(sizes)
+    # Query 10 x 6 and 6 x 32, entry 10 x 8, two groups of 16 x 3, output 6 x 10.
+    assert plain.parameters_per_layer(10) == 60 + 192 + 80 + 96 + 60
+    assert plain.kv_bytes_per_token("bf16") == 0
+    assert plain.fixed_bytes("bf16") == 16 * 8 * 2
+    assert plain.fixed_bytes("fp8") == 16 * (6 + 2 * 2 + 8)
+    pooled = CompressedAttention.model_validate(sizes | {"ratio": 32})
+    assert pooled.parameters_per_layer(10) - plain.parameters_per_layer(10) == 2 * 10 * 8
+    assert pooled.kv_bytes_per_token("bf16") == 16 / 32
+    assert pooled.read_limit_tokens == 0
+    chosen = {"ratio": 4, "overlap": True, "top_k_entries": 7, "index": INDEX}
+    sparse = CompressedAttention.model_validate(sizes | chosen)
+    index = 6 * 15 + 10 * (4 * 5 + 3)
+    added = 4 * 10 * 8 + index
+    assert sparse.parameters_per_layer(10) - plain.parameters_per_layer(10) == added
+    assert sparse.kv_bytes_per_token("fp8") == (18 + 9) / 4
+    assert sparse.read_limit_tokens == 28
+    assert sparse.flops_per_pair == 4 * 4 * 8
+
+
+def test_gated_delta_attention_by_hand() -> None:
+    group = GdnAttention(
+        layers=1, key_heads=2, value_heads=4, key_head_dim=3, value_head_dim=5, conv_kernel=4
+    )
+    # Q and K 2 x 6, V and gate 2 x 20, decay and beta 2 x 4, output 20; convolution over 32.
+    assert group.parameters_per_layer(10) == 10 * (12 + 40 + 8 + 20) + 4 * 32
+    assert group.state_bytes == 4 * 3 * 5 * 4 + 3 * 32 * 2
+    assert group.heads == 2
+
+
+def test_state_space_layers_by_hand() -> None:
+    group = MambaAttention(layers=1, heads=4, head_dim=3, state_size=5, groups=2, conv_kernel=4)
+    # Gate and input 2 x 12, vectors 2 x 10, steps 4, output 12; convolution with bias over 32.
+    assert group.parameters_per_layer(10) == 10 * (24 + 20 + 4 + 12) + 5 * 32
+    assert group.state_bytes == 12 * 5 * 4 + 3 * 32 * 2
+
+
+def test_several_residual_streams_have_mixers_around_both_parts_of_a_layer() -> None:
+    plain, mixed = spec(), spec(residual_streams=4)
+    # To read, to write and to mix 4 streams, from all 4 x 64 elements; 2 layers, 2 parts.
+    assert mixed.total_parameters - plain.total_parameters == 2 * 2 * 256 * (4 + 4 + 16)
+
+
+def test_layers_of_one_part_need_not_pair_up() -> None:
+    model = spec(
+        single_part_layers=True, ffn=[{"kind": "dense", "layers": 5, "intermediate_size": 128}]
+    )
+    assert (model.layers, model.parts) == (7, 7)
+    assert (spec().layers, spec().parts) == (2, 4)
+
+
+def test_feed_forward_without_a_gate_has_two_matrices() -> None:
+    assert DenseFfn(layers=1, intermediate_size=8, gated=False).parameters_per_layer(4) == 64
+    size = {"routed_experts": 4, "top_k": 1, "expert_intermediate_size": 8, "gated": False}
+    size |= {"layers": 1, "shared_experts": 1, "shared_intermediate_size": 6, "bias": True}
+    moe = MoeFfn.model_validate(size)
+    assert moe.parameters_per_expert(4) == 2 * 4 * 8 + 8 + 4
+    assert moe.shared_parameters_per_layer(4) == 2 * 4 * 6 + 4 * 4
+
+
+GQA = {"kind": "gqa", "layers": 1, "heads": 8, "kv_heads": 2, "head_dim": 8}
+KDA = {"kind": "kda", "layers": 2, "heads": 2, "head_dim": 8, "conv_kernel": 4}
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ([GQA | {"window_tokens": 8}, GQA | {"window_tokens": 9}], "agree on its length.*8 and 9"),
+        ([GQA | {"window_tokens": 8}, GQA | {"top_k_tokens": 9}], "agree on its length.*8 and 9"),
+        ([GQA | {"layers": 2, "window_tokens": 8, "top_k_tokens": 8}], "window or a selection"),
+        ([GQA | {"layers": 2, "index": INDEX.model_dump()}], "top_k_tokens is needed beside it"),
+        ([KDA], "some layer must keep a KV cache"),
+    ],
+)
+def test_attention_that_cannot_be_counted_is_refused(groups: list[object], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        spec(attention=groups)
 
 
 def test_native_weights_are_the_checkpoints_own() -> None:
@@ -239,6 +364,7 @@ def test_attention_cost_of_a_token_at_8k_context_is_that_of_the_published_ledger
     # Step-3 report, arXiv 2507.19427, table 2: bytes in fp8 and FLOPs at 8192 tokens.
     deepseek, qwen = catalog.model("deepseek-v3"), catalog.model("qwen3-235b-a22b")
     (group,) = qwen.attention
+    assert isinstance(group, GqaAttention)
     assert deepseek.kv_bytes_per_token("fp8") * 8192 == pytest.approx(2.88e8, rel=0.005)
     assert qwen.kv_bytes_per_token("fp8") * 8192 == pytest.approx(7.89e8, rel=0.005)
     assert group.layers * group.flops_per_pair * 8192 == pytest.approx(2.52e10, rel=0.005)

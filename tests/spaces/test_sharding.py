@@ -15,12 +15,12 @@ from spaces.sharding import (
     attention_parameters_per_chip,
     embedding_bytes_per_chip,
     expert_bytes_per_chip,
+    fixed_bytes_per_request_per_chip,
     fullest_stage_share,
     kv_bytes_per_token_per_chip,
     kv_heads_per_chip,
     linear_bytes_per_chip,
     stage_layers,
-    state_bytes_per_request_per_chip,
 )
 
 BF16 = Precision(weights="bf16")
@@ -85,9 +85,11 @@ def test_windowed_and_whole_layers_are_asked_for_apart() -> None:
 
 def test_a_recurrent_state_is_split_by_heads_and_stages() -> None:
     model = catalog.model("kimi-k3")
-    assert state_bytes_per_request_per_chip(model, pool()) == 449_372_160
-    assert state_bytes_per_request_per_chip(model, pool(tp=8)) == 449_372_160 / 8
-    assert state_bytes_per_request_per_chip(model, pool(pp=3)) == pytest.approx(449_372_160 / 3)
+    assert fixed_bytes_per_request_per_chip(model, pool(), "bf16") == 449_372_160
+    assert fixed_bytes_per_request_per_chip(model, pool(tp=8), "fp8") == 449_372_160 / 8
+    assert fixed_bytes_per_request_per_chip(model, pool(pp=3), "fp8") == pytest.approx(
+        449_372_160 / 3
+    )
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])

@@ -165,6 +165,12 @@ def test_too_little_memory_says_by_how_much() -> None:
     assert "experts" in str(told.value)
 
 
+def test_chips_no_engine_runs_on_are_told() -> None:
+    site = site_of("llama-3.1-8b", {"sn50": 16})
+    with pytest.raises(NothingFeasible, match=r"vLLM does not run on sn50 \(SambaNova\)"):
+        _ = space_of(site).legal
+
+
 def test_an_impossible_layout_says_so() -> None:
     options = SpaceOptions(tensor_parallel=(3,))
     space = space_of(site_of("deepseek-v3", {"h200": 32}), options)

@@ -34,6 +34,7 @@ COEFFICIENTS = (
     "decode_token_s",
     "decode_window_token_s",
     "prefill_base_s",
+    "chunk_token_s",
     "pair_s",
     "window_pair_s",
     "read_s",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import objectives.cost
-from objectives.cost import efficiency_tables
+from objectives.cost import efficiency_tables, estimated_blocks
 from objectives.cost.chip_efficiency import (
     Block,
     ChipEfficiency,
@@ -16,9 +16,14 @@ from objectives.cost.chip_efficiency import (
 )
 from objectives.cost.machine import machine_of
 from objectives.cost.overheads import load_overheads
+from spaces import catalog
 from spaces.chip import ChipSpec
+from spaces.model import ModelSpec
 
-NAMES = ["b200", "b300", "gb200", "gb300", "generic", "h100", "h200", "mi355x"]
+MEASURED = ["a100", "b200", "b300", "gb200", "gb300", "h100", "h200", "l40s"]
+MEASURED += ["rtx-pro-6000-server"]
+BORROWED = ["gaudi3", "generic", "mi300x", "mi325x", "mi355x", "mi455x", "vr200"]
+NAMES = sorted(MEASURED + BORROWED)
 
 
 def test_public_names_are_sorted() -> None:
@@ -41,8 +46,21 @@ def test_every_block_says_where_it_is_from(name: str) -> None:
     for block in _blocks(table):
         assert block.source
         assert block.checked == "2026-11-30"
-    borrowed = {block.status for block in _blocks(table)} if table.like else set()
-    assert borrowed <= {"estimate"}
+    if name in BORROWED:
+        assert table.like
+        assert {block.status for block in _blocks(table)} == {"estimate"}
+    else:
+        assert table.gemm.status == table.decode_attention.status == "measured"
+
+
+def test_estimated_blocks_that_a_model_asks_for_are_named(models: dict[str, ModelSpec]) -> None:
+    dense, sparse = models["llama"], catalog.model("deepseek-v3.2")
+    assert estimated_blocks("h100", dense) == estimated_blocks("a100", dense) == []
+    assert estimated_blocks("h100", sparse) == ["sparse_attention"]
+    assert estimated_blocks("b200", sparse) == []
+    assert estimated_blocks("a100", models["linear"]) == ["linear_attention", "all_to_all"]
+    assert "gemm" in estimated_blocks("vr200", dense)
+    assert "kernel_time" in estimated_blocks("mi455x", dense)  # borrowed over two tables
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from objectives.cost import host_link, kv_bytes_per_request, rank_link
+from spaces import catalog
 from spaces.chip import ChipSpec
+from spaces.errors import InputError
 from spaces.model import ModelSpec
 from spaces.plan import Pool, Precision
 
@@ -25,7 +27,7 @@ def test_windows_fill_and_states_are_fixed(models: dict[str, ModelSpec]) -> None
     long = kv_bytes_per_request(models["gpt-oss"], Precision(), 5000)
     assert long == 5000 * 36_864 + 4_718_592
     assert kv_bytes_per_request(models["gpt-oss"], Precision(), 64) == 64 * 2 * 36_864
-    state = models["linear"].state_bytes_per_request
+    state = models["linear"].fixed_bytes_per_request("bf16")
     assert kv_bytes_per_request(models["linear"], Precision(), 0) == state > 0
 
 
@@ -67,3 +69,16 @@ def test_host_links_reach_what_was_measured(chips: dict[str, ChipSpec]) -> None:
     assert 170e9 < host_link(_pool("gb200", 1), chips["gb200"]).bytes_per_s < 184e9
     eight, one = (host_link(_pool("h100", tp), chips["h100"]).bytes_per_s for tp in (8, 1))
     assert eight == pytest.approx(8 * one)
+
+
+def test_a_chips_own_dram_takes_the_place_of_host_memory() -> None:
+    link = host_link(_pool("sn40l", 1), catalog.chip("sn40l"))
+    assert link.bytes_per_s == pytest.approx(100e9 * 0.8825)
+    with pytest.raises(InputError, match=r"memory_levels\.ddr\.gb_per_s: the answer needs"):
+        host_link(_pool("sn50", 1), catalog.chip("sn50"))
+
+
+def test_full_windows_of_entries_move_with_a_request() -> None:
+    model = catalog.model("deepseek-v4-pro")
+    assert kv_bytes_per_request(model, Precision(), 1000) == 1000 * 8918 + 7_995_392
+    assert kv_bytes_per_request(model, Precision(kv="fp8"), 0) == 4_559_872

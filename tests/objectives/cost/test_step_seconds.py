@@ -23,6 +23,7 @@ def _hand_made(stages: int = 1, window: int = 4) -> StepCosts:
         decode_token_s=0.001 * one,
         decode_window_token_s=0.01 * one,
         prefill_base_s=1e9 * one,
+        chunk_token_s=7e4 * one,
         pair_s=1.0 * one,
         window_pair_s=0.5 * one,
         read_s=100.0 * one,
@@ -43,10 +44,12 @@ def test_a_chunk_takes_the_larger_of_pairs_and_reading() -> None:
     pairs, seen = 2 * 3 + 3, 4 + 4  # windowed: the queries see 4 (of 4) and 4 (of 5) keys
     (few,) = step_seconds(_hand_made(), [RankBatch((), ((2, 3),))])
     assert pairs + 0.5 * seen < 5 * 100
-    assert few == pytest.approx(0.125 + 1e-5 + 2 + 2e3 + 1e6 + 1e9 + 5 * 100)
+    assert few == pytest.approx(0.125 + 1e-5 + 2 + 2e3 + 1e6 + 1e9 + 2 * 7e4 + 5 * 100)
     (many,) = step_seconds(_hand_made(), [RankBatch((), ((60, 0),))])
     multiply = 60 * 61 / 2 + 0.5 * windowed_pairs(60, 0, 4)
-    assert many == pytest.approx(0.125 + 1e-5 + 60 + 6e4 + 1e6 + 1e9 + max(multiply, 6000))
+    assert many == pytest.approx(
+        0.125 + 1e-5 + 60 + 6e4 + 1e6 + 1e9 + 60 * 7e4 + max(multiply, 6000)
+    )
 
 
 def test_mixed_steps_are_not_padded() -> None:
@@ -73,7 +76,7 @@ def test_tables_are_kept_at_their_ends() -> None:
     costs = _hand_made()
     (at_end,) = step_seconds(costs, [RankBatch((), ((100, 0),))])
     (beyond,) = step_seconds(costs, [RankBatch((), ((100, 0), (1, 0)))])
-    assert beyond - at_end == pytest.approx(1e-5 + 1e9 + 100)
+    assert beyond - at_end == pytest.approx(1e-5 + 1e9 + 7e4 + 100)
 
 
 @pytest.mark.parametrize(("new", "cached", "window"), [(5, 0, 3), (5, 2, 3), (5, 9, 3), (2, 0, 8)])

@@ -109,6 +109,10 @@ class ReferenceSimulator:
         self.slot_tokens = workload.block_tokens if self.sharing else 1
         self.slot_blocks = math.ceil(self.slot_tokens / scenario.block_tokens)
         self.concurrency = load.concurrency
+        self.horizon_s = load.horizon_s
+        self.idle_cap_s = load.system_idle_cap_s
+        self.in_flight = 0
+        self.last_end_s = 0.0
         self.now_s = 0.0
         self.serial = 0
         self.turn = self.decode_turn = 0
@@ -174,6 +178,7 @@ class ReferenceSimulator:
             for root in self.coming:
                 self.at(root.arrival_s, SEND, -1, self.send_next)
         while self.events:
+            self.skip_idle_time()
             self.now_s, *_, happen = heapq.heappop(self.events)
             happen()
 
@@ -188,12 +193,22 @@ class ReferenceSimulator:
 
     # requests come, go to a rank, leave
 
+    def skip_idle_time(self) -> None:
+        if self.in_flight == 0 and not self.flows and self.idle_cap_s < math.inf:
+            until_s = max(self.now_s, self.last_end_s + self.idle_cap_s)
+            ahead_s = self.events[0][0] - until_s
+            if ahead_s > 0:
+                self.events = [(event[0] - ahead_s, *event[1:]) for event in self.events]
+
     def send_next(self) -> None:
         if self.coming:
             self.send(self.coming.popleft())
 
     def send(self, request: Request) -> None:
+        if self.now_s > self.horizon_s:
+            return
         request.arrival_s = self.now_s
+        self.in_flight += 1
         if not self.can_ever_fit(request):
             request.phase = "rejected"
             self.end_turn(request)
@@ -204,6 +219,8 @@ class ReferenceSimulator:
             self.at(entry_s, ENTRY, request.number, lambda: self.enter(request))
 
     def end_turn(self, request: Request) -> None:
+        self.in_flight -= 1
+        self.last_end_s = self.now_s
         for follower in request.followers:
             self.at(
                 self.now_s + follower.gap_s,

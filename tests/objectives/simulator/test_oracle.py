@@ -49,6 +49,7 @@ def assert_same(request: Request, records: RequestRecords, seed: int) -> None:
     """One request's times to 1e-9, its hits and preemptions exactly."""
     place = request.number
     assert (request.phase == "finished") == bool(records.finished[place]), seed
+    assert (request.phase != "expected") == bool(records.sent[place]), seed
     if request.phase != "finished":
         return
     times = [request.arrival_s, request.token_times[0], request.times["finished"]]

@@ -65,6 +65,7 @@ def costs(data: Path, model: Model) -> StepCosts:
         pair_s=zeros,
         window_pair_s=zeros,
         read_s=zeros,
+        chunk_token_s=zeros,
         window_tokens=0,
         host_s=0.0,
         request_s=0.0,

@@ -31,6 +31,7 @@ def made_up_costs(
         decode_token_s=3e-8 * flat,
         decode_window_token_s=2e-8 * flat * windowed,
         prefill_base_s=2e-4 * flat,
+        chunk_token_s=3e-7 * flat,
         pair_s=1e-9 * flat,
         window_pair_s=5e-10 * flat * windowed,
         read_s=1e-7 * flat,
@@ -54,6 +55,7 @@ def constant_step(seconds: float, seats: int = 1) -> StepCosts:
         decode_token_s=nothing,
         decode_window_token_s=nothing,
         prefill_base_s=nothing,
+        chunk_token_s=nothing,
         pair_s=nothing,
         window_pair_s=nothing,
         read_s=nothing,
@@ -126,9 +128,18 @@ def random_world(seed: int) -> tuple[Scenario, Workload, OfferedLoad]:
         store=SharedStore(int(rng.choice([50, 500])), 2e9) if rng.random() < 0.5 else None,
         midfill_tokens=int(rng.integers(1, 60)),
     )
-    if rng.random() < 0.5:
-        return scenario, workload, OfferedLoad(np.zeros(requests), int(rng.integers(1, 12)))
-    return scenario, workload, OfferedLoad(workload.arrival_s, 0)
+    return scenario, workload, _random_load(rng, workload)
+
+
+def _random_load(rng: np.random.Generator, workload: Workload) -> OfferedLoad:
+    """A closed loop or an open one, perhaps cut off, perhaps with idle time skipped."""
+    horizon_s = float(rng.choice([np.inf, np.inf, 0.3]))
+    if rng.random() < 0.4:
+        return OfferedLoad(workload.arrival_s, 0, horizon_s=horizon_s)
+    cap_s = float(rng.choice([np.inf, 0.01]))
+    sessions = int(rng.integers(1, 12))
+    nothing = np.zeros(len(workload))
+    return OfferedLoad(nothing, sessions, horizon_s=horizon_s, system_idle_cap_s=cap_s)
 
 
 def _random_pool(rng: np.random.Generator, role: str, window: int, longest: int) -> PoolSetup:

@@ -1,0 +1,36 @@
+"""A plan in the simulator's numbers, on chips of which little is known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from objectives.deployment import scenario_of
+from spaces import catalog
+from spaces.feasibility import figures_are_known
+from tests.spaces.worlds import plan_of, site_of
+
+KNOWN = [name for name in catalog.chip_names() if name != "groq-lp30"]  # its bf16 rate is unknown
+
+
+@pytest.mark.parametrize("chip", KNOWN)
+def test_one_chip_alone_needs_no_figure_of_a_link(chip: str) -> None:
+    plan, site = plan_of("llama-3.1-8b", chip), site_of("llama-3.1-8b", {chip: 1})
+    assert figures_are_known(plan, site) is None
+    (pool,) = scenario_of(plan, site).pools
+    assert pool.link_bytes_per_s > 0
+    assert pool.host_s_per_token == 0.0
+    facts = catalog.chip(chip).facts()
+    unknown = not {"scaleup_gb_per_s", "scaleout_gb_per_s"} <= facts.keys()
+    assert math.isinf(pool.link_bytes_per_s) == unknown
+
+
+def test_blocks_of_short_requests_hold_their_windows() -> None:
+    plan = plan_of("llama-4-scout", "h200", tp=8)
+    short, long = (
+        scenario_of(plan, site_of("llama-4-scout", {"h200": 8}, request=tokens)).pools[0]
+        for tokens in (8192, 8193)
+    )
+    assert (short.request_blocks, long.request_blocks) == (0, 36 * 8192 // (12 * 16))
+    assert 3.9 < long.kv_blocks / short.kv_blocks < 4.1
