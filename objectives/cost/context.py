@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from objectives.cost.chip_efficiency import DecodeAttentionRow
+from objectives.cost.fitted_attention import decode_law, prefill_pair_s
 from objectives.cost.machine import SECONDS_PER_US, Machine
 from spaces.model import GqaAttention, KdaAttention, MlaAttention
 from spaces.precision import BYTES_PER_KV_ELEMENT, KvDtype
@@ -59,10 +60,15 @@ def _grouped(machine: Machine, group: GqaAttention, tp: int, kv: KvDtype) -> Con
     bytes_per_token = kv_elements_per_chip(group, tp) * BYTES_PER_KV_ELEMENT[kv]
     read = bytes_per_token / (machine.kv_bytes_per_s * row.large)
     launch_us = decode_launch_us(row, machine.chip.hbm_bytes_per_s)
+    call = machine.launch_s(row.latency_us if group.window_tokens else launch_us)
+    pair = group.flops_per_pair / tp / machine.prefill_attention_flops(kv)
+    if law := decode_law(machine, group, tp, kv):
+        call = law[0] + machine.kernel_gap_s
+        read = law[1] / machine.overheads.sustained.kv_read
     return ContextSeconds(
-        decode_base=machine.launch_s(row.latency_us if group.window_tokens else launch_us),
+        decode_base=call,
         decode_token=read,
-        pair=group.flops_per_pair / tp / machine.prefill_attention_flops(kv),
+        pair=prefill_pair_s(machine, group, tp, kv) or pair,
         read=0.0 if group.window_tokens else read,
     )
 
