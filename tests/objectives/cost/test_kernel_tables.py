@@ -14,6 +14,7 @@ import pytest
 from scipy.interpolate import RegularGridInterpolator
 
 from objectives.cost.fitted import expert_kernels, gemm_kernels, in_service_s
+from objectives.cost.fitted_attention import decode_law, prefill_pair_s
 from objectives.cost.kernel_tables import (
     FOLDER,
     FittedKernel,
@@ -36,6 +37,7 @@ from scripts.operator_report import SAMPLED, sound
 from scripts.operator_rows import CHIPS, FORMATS, fold_of
 from spaces.catalog import chip
 from spaces.chip import ChipSpec
+from spaces.model import GqaAttention
 from spaces.precision import Dtype
 
 Kernel = Mapping[Hashable, Any]
@@ -135,15 +137,33 @@ def test_products_keep_their_bounds_and_grow_in_the_large(name: str, dtype: Dtyp
         seconds = in_service_s(machine, kernels, work)
         assert (seconds > np.maximum(work.multiply_s, work.move_s)).all()
         assert seconds[-1] > 3 * seconds[-3]
-        assert seconds[-1] < 5 * np.asarray(work.multiply_s)[-1] + 50e-6
+        # Blocks of fp8 are scaled in software on L40S and RTX PRO 6000: a tenth of the peak.
+        assert seconds[-1] < 10 * np.asarray(work.multiply_s)[-1]
 
 
-def test_an_engine_has_its_own_experts_and_a_foreign_one_all(chips: dict[str, ChipSpec]) -> None:
-    own = expert_kernels(machine_of(chips["b200"], "sglang"), "fp8")
+def test_an_engine_has_its_own_experts_and_a_foreign_one_all() -> None:
+    own = expert_kernels(machine_of(chip("l40s"), "sglang"), "bf16")
     assert {kernel.engine for kernel in own} == {"sglang"}
-    foreign = expert_kernels(machine_of(chips["b200"], "atom"), "fp8")
+    foreign = expert_kernels(machine_of(chip("l40s"), "atom"), "bf16")
     assert {kernel.engine for kernel in foreign} == {"sglang", "trtllm", "vllm"}
     assert not any("nongated" in kernel.kernel for kernel in foreign)
+    assert expert_kernels(machine_of(chip("b200"), "sglang"), "bf16") == ()
+
+
+def test_attention_of_a_chip_with_borrowed_fractions_is_its_own() -> None:
+    """A100: 2,039 GB/s, of which FlashAttention reads two thirds to nearly all."""
+    group = GqaAttention(layers=1, heads=64, kv_heads=8, head_dim=128)
+    machine = machine_of(chip("a100"), "vllm")
+    law = decode_law(machine, group, 1, "bf16")
+    assert law is not None
+    call_s, token_s = law
+    assert 1e-6 < call_s < 50e-6
+    assert 1.0 < token_s / (2 * 8 * 128 * 2 / 2039e9) < 1.6
+    pair_s = prefill_pair_s(machine, group, 1, "bf16")
+    assert pair_s is not None
+    assert 0.3 < group.flops_per_pair / 312e12 / pair_s < 0.8
+    assert decode_law(machine_of(chip("b200"), "vllm"), group, 1, "bf16") is None
+    assert decode_law(machine_of(chip("mi300x"), "vllm"), group, 1, "bf16") is None
 
 
 @pytest.fixture(scope="module")
@@ -240,12 +260,13 @@ def _work(op: str, spec: ChipSpec, dtype: Dtype, kv: str, row: Kernel) -> Work:
 
 
 def test_shapes_no_fit_has_seen_are_within_five_percent(unseen: pd.DataFrame) -> None:
-    assert len(unseen) > 300
+    assert len(unseen) > 1000
     assert unseen["error"].median() < 0.05
 
 
 @pytest.mark.parametrize(
-    ("op", "bound"), [("gemm", 0.05), ("experts", 0.08), ("decode_attention", 0.08)]
+    ("op", "bound"),
+    [("gemm", 0.05), ("experts", 0.08), ("decode_attention", 0.04), ("prefill_attention", 0.04)],
 )
 def test_unseen_shapes_by_operator(unseen: pd.DataFrame, op: str, bound: float) -> None:
     errors = unseen.loc[unseen["op"] == op, "error"]
