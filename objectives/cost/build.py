@@ -10,9 +10,10 @@ import numpy as np
 
 from objectives.cost.collectives import all_reduce_s, all_to_all_s, gather_scatter_s, send_s
 from objectives.cost.context import ContextSeconds, context_seconds
+from objectives.cost.kernel_work import ACTIVATION_BYTES
 from objectives.cost.layers import attention_layer_s, feed_forward_layer_s, stream_mixer_s
 from objectives.cost.machine import SECONDS_PER_US, Machine, machine_of
-from objectives.cost.operators import ACTIVATION_BYTES, gemm_s, routed_experts_s
+from objectives.cost.operators import gemm_s, routed_experts_s
 from objectives.cost.step_costs import Floats, Ints, StepCosts
 from spaces.chip import ChipSpec
 from spaces.model import DenseFfn, ModelSpec, MoeFfn
@@ -34,7 +35,11 @@ def step_costs(
     calls with equal arguments: read them, do not write to them. Raises `InputError` where the
     chip names an unknown efficiency table.
     """
-    machine = machine_of(chip, engine)
+    return costs_on(machine_of(chip, engine), model, pool, precision)
+
+
+def costs_on(machine: Machine, model: ModelSpec, pool: Pool, precision: Precision) -> StepCosts:
+    """The same on a given machine, built anew: for fits that vary its constants."""
     grid = token_grid(pool)
     return _Assembly(model, machine, pool, precision, grid.astype(np.float64)).costs(grid)
 

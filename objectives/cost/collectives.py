@@ -9,8 +9,9 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from objectives.cost.chip_efficiency import AllToAllTable
+from objectives.cost.exchanges import crossing_share
+from objectives.cost.kernel_work import ACTIVATION_BYTES
 from objectives.cost.machine import SECONDS_PER_US, Machine
-from objectives.cost.operators import ACTIVATION_BYTES
 from objectives.cost.step_costs import Floats
 from spaces.model import MoeFfn
 from spaces.precision import Dtype
@@ -56,8 +57,9 @@ def all_to_all_s(
 
     A dispatched element has one byte (two where experts are multiplied in bf16), a combined one
     two. Inside a scale-up domain from measured kernels, the best for each size. Across domains the
-    network carries one copy to each remote expert (low latency), or one to each remote domain,
-    forwarded inside it (high throughput), whichever is faster.
+    copies that leave follow: one to each remote expert (low latency), or one to each remote domain
+    forwarded inside it (high throughput), whichever is faster. Both parts add up, as they do in
+    published kernels (`exchanges`): those run at the network's line beyond what they take inside.
     """
     width = 2.0 if machine.chip.compute_dtype(dtype) == "bf16" else 1.0
     elements = moe.top_k * moe.expert_width(hidden_size) * tokens
@@ -65,12 +67,12 @@ def all_to_all_s(
     domain = machine.chip.scaleup_size
     if ep <= domain:
         return inside
-    nodes = ep / domain
-    copies = moe.top_k * (1 - 1 / nodes)
-    once = nodes * (1 - (1 - 1 / nodes) ** moe.top_k) * (1 - 1 / nodes)
-    direct = _across_s(machine, elements * copies / moe.top_k, width)
-    forwarded = inside + _across_s(machine, elements * once / moe.top_k, width)
-    return np.asarray(np.minimum(np.maximum(inside, direct), forwarded))
+    copies = float(crossing_share("low_latency", float(ep), domain, moe.top_k))
+    once = float(crossing_share("normal", float(ep), domain, moe.top_k))
+    forwarding = 2 * machine.overheads.network.forwarding_latency_us * SECONDS_PER_US
+    direct = _across_s(machine, elements * copies, width)
+    forwarded = forwarding + _across_s(machine, elements * once, width)
+    return inside + np.minimum(direct, forwarded)
 
 
 def send_s(machine: Machine, message_bytes: Floats, chips: int) -> Floats:
@@ -140,10 +142,8 @@ def _kernel_s(machine: Machine, kernel: AllToAllTable, elements: Floats, width: 
 
 
 def _across_s(machine: Machine, elements: Floats, width: float) -> Floats:
-    network = machine.overheads.network
-    line = machine.chip.scaleout_bytes_per_s * network.all_to_all_fraction
-    latency = 2 * network.all_to_all_latency_us * SECONDS_PER_US
-    return latency + elements * (width + ACTIVATION_BYTES) / line
+    line = machine.chip.scaleout_bytes_per_s * machine.overheads.network.all_to_all_fraction
+    return elements * (width + ACTIVATION_BYTES) / line
 
 
 def _network_s(machine: Machine, carried_bytes: Floats, phases: int) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from objectives.cost.chip_efficiency import DecodeAttentionRow
+from objectives.cost.fitted_attention import decode_law, prefill_pair_s
 from objectives.cost.machine import SECONDS_PER_US, Machine
 from spaces.model import (
     AttentionGroup,
@@ -83,16 +84,15 @@ def _grouped(machine: Machine, group: GqaAttention, tp: int, kv: KvDtype) -> Con
     read = bytes_per_token / (machine.kv_bytes_per_s * row.large)
     pair = group.flops_per_pair / tp / machine.prefill_attention_flops(kv)
     launch_us = decode_launch_us(row, machine.chip.hbm_bytes_per_s)
+    call = machine.launch_s(row.latency_us if group.read_limit_tokens else launch_us)
+    if law := decode_law(machine, group, tp, kv):
+        call = law[0] + machine.kernel_gap_s
+        read = law[1] / machine.overheads.sustained.kv_read
+    pair = prefill_pair_s(machine, group, tp, kv) or pair
     if group.read_limit_tokens:
-        limited = ContextSeconds(
-            decode_base=machine.launch_s(row.latency_us),
-            decode_window_token=read,
-            window_pair=pair,
-        )
+        limited = ContextSeconds(decode_base=call, decode_window_token=read, window_pair=pair)
         return limited.plus(_scoring(machine, group.index), 1)
-    return ContextSeconds(
-        decode_base=machine.launch_s(launch_us), decode_token=read, pair=pair, read=read
-    )
+    return ContextSeconds(decode_base=call, decode_token=read, pair=pair, read=read)
 
 
 def _latent(machine: Machine, group: MlaAttention, tp: int, kv: KvDtype) -> ContextSeconds:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from objectives.cost.kernel_work import ACTIVATION_BYTES
 from objectives.cost.machine import Machine
-from objectives.cost.operators import ACTIVATION_BYTES, gemm_s, small_kernels_s
+from objectives.cost.operators import gemm_s, small_kernels_s
 from objectives.cost.step_costs import Floats
 from spaces.model import (
     AttentionGroup,

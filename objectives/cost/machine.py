@@ -14,6 +14,7 @@ from objectives.cost.chip_efficiency import (
     load_efficiency,
     row_of_engine,
 )
+from objectives.cost.kernel_tables import KernelSet, kernels_of
 from objectives.cost.overheads import EngineOverhead, Overheads, load_overheads
 from spaces.chip import ChipSpec
 from spaces.plan import EngineName
@@ -38,6 +39,7 @@ class Machine:
     engine: EngineName
     achieved: ChipEfficiency
     overheads: Overheads
+    kernels: KernelSet | None = None
 
     @property
     def kernel_gap_s(self) -> float:
@@ -114,5 +116,6 @@ class Machine:
 
 
 def machine_of(chip: ChipSpec, engine: EngineName) -> Machine:
-    """The chip with its table, under an engine; `InputError` where the table is unknown."""
-    return Machine(chip, engine, load_efficiency(chip.efficiency), load_overheads())
+    """The chip with its tables, under an engine; `InputError` where the table is unknown."""
+    efficiency = load_efficiency(chip.efficiency)
+    return Machine(chip, engine, efficiency, load_overheads(), kernels_of(chip))

@@ -5,21 +5,35 @@ from __future__ import annotations
 import numpy as np
 
 from objectives.cost.experts import distinct_experts_of_slowest_rank, rows_of_slowest_rank
+from objectives.cost.fitted import expert_kernels, gemm_kernels, in_service_s
+from objectives.cost.kernel_work import ACTIVATION_BYTES, experts_work, gemm_work
 from objectives.cost.machine import Machine
 from objectives.cost.step_costs import Floats
 from spaces.model import MoeFfn
 from spaces.plan import Pool
 from spaces.precision import BYTES_PER_WEIGHT, Dtype
 
-ACTIVATION_BYTES = 2.0
+# The place of even routing among those of the benchmark of routed experts.
+_BALANCED = 0.0
 
 
 def gemm_s(machine: Machine, tokens: Floats, rows: float, columns: float, dtype: Dtype) -> Floats:
     """Seconds of multiplying `tokens` vectors by a matrix of `rows` x `columns` weights.
 
-    max(2 t n k / (peak x fraction(t)), (weights + inputs + outputs) / (bandwidth x fraction(t)))
-    + latency.
+    From kernels fitted to measurements of the chip (`kernel_tables`), the best engine's for every
+    shape; on a chip without them from its table of fractions.
     """
+    kernels = gemm_kernels(machine, dtype)
+    if not kernels:
+        return _gemm_by_fractions_s(machine, tokens, rows, columns, dtype)
+    work = gemm_work(machine.chip, np.maximum(tokens, 1.0), rows, columns, dtype)
+    return in_service_s(machine, kernels, work)
+
+
+def _gemm_by_fractions_s(
+    machine: Machine, tokens: Floats, rows: float, columns: float, dtype: Dtype
+) -> Floats:
+    """FLOPs / (peak x fraction(t)) or bytes / (bandwidth x fraction(t)), plus a latency."""
     row = machine.gemm(dtype)
     flops = 2.0 * tokens * rows * columns
     moved = rows * columns * BYTES_PER_WEIGHT[dtype] + tokens * (
@@ -38,13 +52,30 @@ def routed_experts_s(
 
     Weights are read once for each distinct expert. Rows fill tiles, of which an expert's last is
     half empty, and narrow slices of an expert multiply less efficiently. Memory is bound by the
-    rank with most distinct experts, compute by the rank with most rows.
+    rank with most distinct experts, compute by the rank with most rows. Chips without a table of
+    fractions of their own take their fitted kernels.
     """
-    grouped = machine.overheads.grouped
-    row = machine.experts(dtype)
     share = pool.tp * pool.dp / pool.ep
     distinct = distinct_experts_of_slowest_rank(moe, tokens, pool.ep)
     rows = rows_of_slowest_rank(moe, tokens, pool.ep)
+    kernels = expert_kernels(machine, dtype)
+    if kernels:
+        work = experts_work(
+            machine.chip,
+            dtype,
+            tokens,
+            experts=float(moe.routed_experts),
+            top_k=float(moe.top_k),
+            ep=float(pool.ep),
+            width=float(moe.expert_width(hidden_size)),
+            inner=moe.expert_intermediate_size / share,
+            skew=_BALANCED,
+            distinct=distinct,
+            rows=rows,
+        )
+        return in_service_s(machine, kernels, work)
+    grouped = machine.overheads.grouped
+    row = machine.experts(dtype)
     weights = moe.parameters_per_expert(hidden_size) / share
     width = moe.expert_width(hidden_size)
     inner = moe.expert_intermediate_size / share

@@ -65,7 +65,7 @@ class Network(Block):
     collective_fraction: Fraction
     collective_latency_us: float
     all_to_all_fraction: Fraction
-    all_to_all_latency_us: float
+    forwarding_latency_us: float
     send_fraction: Fraction
     send_latency_us: float
 

@@ -121,7 +121,7 @@ def test_a_dense_decode_step_is_close_to_its_roofline(costs: Costs) -> None:
     for batch, context in ((1, 1000), (32, 4000), (64, 8000)):
         moved = 69.5e9 * 2 + batch * context * 327_680
         ideal = moved / 2 / 4800e9
-        assert 1.2 * ideal < _decode(found, batch, context) < 1.6 * ideal
+        assert 1.2 * ideal < _decode(found, batch, context) < 1.75 * ideal
 
 
 def test_a_dense_prefill_runs_at_a_usual_share_of_the_peak(costs: Costs) -> None:

@@ -81,12 +81,15 @@ def test_all_to_all_within_a_node_passes_through_the_measured_point(
 
 
 @pytest.mark.parametrize(
-    ("ep", "fastest_us", "slowest_us"), [(16, 198, 316), (32, 339, 437), (64, 487, 503)]
+    ("ep", "fastest_us", "slowest_us"), [(16, 198, 316), (32, 339, 437), (64, 451, 503)]
 )
 def test_all_to_all_across_nodes_is_as_published(
     chips: dict[str, ChipSpec], ep: int, fastest_us: float, slowest_us: float
 ) -> None:
-    """Dispatch and combine of 128 tokens over 400 Gb/s: READMEs of DeepEP, pplx-garden, MORI."""
+    """Dispatch and combine of 128 tokens over 400 Gb/s: READMEs of DeepEP, pplx-garden, MORI.
+
+    At 64 ranks DeepEP's normal kernels, measured on H100 (aiconfigurator), are the fastest.
+    """
     tokens = np.array([128.0])
     (seconds,) = all_to_all_s(machine_of(chips["h100"], "sglang"), MOE, 7168, "fp8", tokens, ep)
     assert 0.9 * fastest_us < seconds * 1e6 < 1.1 * slowest_us

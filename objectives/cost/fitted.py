@@ -1,0 +1,75 @@
+"""From benchmark times of fitted kernels to what they take in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from objectives.cost.kernel_tables import FittedKernel
+from objectives.cost.kernel_work import Work
+from objectives.cost.machine import Machine
+from objectives.cost.step_costs import Floats
+from spaces.precision import Dtype
+
+# Formats of the benchmark in which weights of a format run, the first that a chip has. Formats
+# without a benchmark of their own run as the next one stored and multiplied alike.
+_GEMM = {
+    "bf16": ("bfloat16",),
+    "fp8": ("fp8_block", "fp8"),
+    "nvfp4": ("nvfp4",),
+    "mxfp4": ("nvfp4",),
+    "int4": ("int4_wo", "bfloat16"),
+}
+_EXPERTS = {
+    "bf16": ("bfloat16",),
+    "fp8": ("fp8_block", "fp8"),
+    "nvfp4": ("nvfp4",),
+    "mxfp4": ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4", "nvfp4"),
+    "int4": ("int4_wo",),
+}
+# Kernels of experts without a gate, which move two matrices instead of three.
+_UNGATED = "nongated"
+
+
+def gemm_kernels(machine: Machine, dtype: Dtype) -> tuple[FittedKernel, ...]:
+    """Fitted products of all engines for weights of a format; empty where none was measured."""
+    unpacked = machine.chip.compute_dtype(dtype) == "bf16" and dtype not in ("bf16", "int4")
+    return _first(machine, "gemm", ("bfloat16",) if unpacked else _GEMM[dtype])
+
+
+def expert_kernels(machine: Machine, dtype: Dtype) -> tuple[FittedKernel, ...]:
+    """Fitted routed experts: those of the engine, else of all; empty where none is to be used.
+
+    The benchmark times whole layers (routing, sorting and summing included, eager launches) and
+    routes unlike a served model, so a chip's own fractions, where it has them, are nearer to
+    served steps: fitted experts serve the chips whose fractions are borrowed.
+    """
+    if machine.achieved.experts.status != "estimate":
+        return ()
+    found = _first(machine, "experts", _EXPERTS[dtype])
+    gated = tuple(kernel for kernel in found if _UNGATED not in kernel.kernel)
+    own = tuple(kernel for kernel in gated if kernel.engine == machine.engine)
+    return own or gated
+
+
+def in_service_s(machine: Machine, kernels: Sequence[FittedKernel], work: Work) -> Floats:
+    """Seconds of the fastest of `kernels`, as a step meets it.
+
+    An engine picks the fastest kernel it knows for a shape. No kernel beats its bounds; clocks
+    under load slow the part that multiplication bounds, and a gap to the next kernel follows.
+    """
+    benchmark = np.min([kernel.seconds(work) for kernel in kernels], axis=0)
+    bound = np.maximum(work.multiply_s, work.move_s)
+    slowed = 1.0 / machine.overheads.sustained.compute - 1.0
+    seconds = np.maximum(benchmark, bound) * (1.0 + slowed * np.asarray(work.multiply_share()))
+    return np.asarray(seconds + machine.kernel_gap_s)
+
+
+def _first(machine: Machine, op: str, formats: Sequence[str]) -> tuple[FittedKernel, ...]:
+    if machine.kernels is None:
+        return ()
+    for name in formats:
+        if found := machine.kernels.find(op, name):
+            return found
+    return ()
