@@ -42,9 +42,9 @@ _SMALL_KERNELS = {
 }
 # Of an indexer, scores and top-k apart: norm and rotary embedding; quantisation with cache write.
 _INDEX_KERNELS = 2
-# Of mixing residual streams around a part of a layer: weights made doubly stochastic; streams read
-# into one; streams written.
-_MIXER_KERNELS = 3
+# Of mixing residual streams around a part of a layer: norm of the streams; weights made doubly
+# stochastic; streams read into one; streams written.
+_MIXER_KERNELS = 4
 
 
 def attention_layer_s(

@@ -15,16 +15,18 @@ from spaces.precision import BYTES_PER_WEIGHT, Dtype
 
 # The place of even routing among those of the benchmark of routed experts.
 _BALANCED = 0.0
+# The narrowest product, in rows of its weights, that the fitted tables tell apart.
+_NARROWEST = 32
 
 
 def gemm_s(machine: Machine, tokens: Floats, rows: float, columns: float, dtype: Dtype) -> Floats:
     """Seconds of multiplying `tokens` vectors by a matrix of `rows` x `columns` weights.
 
     From kernels fitted to measurements of the chip (`kernel_tables`), the best engine's for every
-    shape; on a chip without them from its table of fractions.
+    shape; on a chip without them, and narrower than they reach, from its table of fractions.
     """
     kernels = gemm_kernels(machine, dtype)
-    if not kernels:
+    if not kernels or rows < _NARROWEST:
         return _gemm_by_fractions_s(machine, tokens, rows, columns, dtype)
     work = gemm_work(machine.chip, np.maximum(tokens, 1.0), rows, columns, dtype)
     return in_service_s(machine, kernels, work)

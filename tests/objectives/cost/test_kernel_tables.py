@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 from scipy.interpolate import RegularGridInterpolator
 
+from objectives.cost.chip_efficiency import load_efficiency
 from objectives.cost.fitted import expert_kernels, gemm_kernels, in_service_s
 from objectives.cost.fitted_attention import decode_law, prefill_pair_s
 from objectives.cost.kernel_tables import (
@@ -32,12 +34,13 @@ from objectives.cost.kernel_work import (
     latent_decode_work,
     prefill_attention_work,
 )
-from objectives.cost.machine import machine_of
+from objectives.cost.machine import Machine, machine_of
 from scripts.operator_report import SAMPLED, sound
 from scripts.operator_rows import CHIPS, FORMATS, fold_of
 from spaces.catalog import chip
 from spaces.chip import ChipSpec
 from spaces.model import GqaAttention
+from spaces.plan import EngineName
 from spaces.precision import Dtype
 
 Kernel = Mapping[Hashable, Any]
@@ -141,10 +144,16 @@ def test_products_keep_their_bounds_and_grow_in_the_large(name: str, dtype: Dtyp
         assert seconds[-1] < 10 * np.asarray(work.multiply_s)[-1]
 
 
+def _borrowing(name: str, engine: EngineName) -> Machine:
+    """A chip as if it had no fractions of its own."""
+    machine = machine_of(chip(name), engine)
+    return replace(machine, achieved=load_efficiency("generic"))
+
+
 def test_an_engine_has_its_own_experts_and_a_foreign_one_all() -> None:
-    own = expert_kernels(machine_of(chip("l40s"), "sglang"), "bf16")
+    own = expert_kernels(_borrowing("l40s", "sglang"), "bf16")
     assert {kernel.engine for kernel in own} == {"sglang"}
-    foreign = expert_kernels(machine_of(chip("l40s"), "atom"), "bf16")
+    foreign = expert_kernels(_borrowing("l40s", "atom"), "bf16")
     assert {kernel.engine for kernel in foreign} == {"sglang", "trtllm", "vllm"}
     assert not any("nongated" in kernel.kernel for kernel in foreign)
     assert expert_kernels(machine_of(chip("b200"), "sglang"), "bf16") == ()
@@ -153,7 +162,7 @@ def test_an_engine_has_its_own_experts_and_a_foreign_one_all() -> None:
 def test_attention_of_a_chip_with_borrowed_fractions_is_its_own() -> None:
     """A100: 2,039 GB/s, of which FlashAttention reads two thirds to nearly all."""
     group = GqaAttention(layers=1, heads=64, kv_heads=8, head_dim=128)
-    machine = machine_of(chip("a100"), "vllm")
+    machine = _borrowing("a100", "vllm")
     law = decode_law(machine, group, 1, "bf16")
     assert law is not None
     call_s, token_s = law
