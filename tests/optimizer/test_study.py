@@ -254,3 +254,13 @@ def test_repeats_of_a_batch_are_made_up_for_by_neighbours_of_the_front(
         new = sum(record.same_as is None for record in batch)
         assert new == min(repeats, len(batch)) or before is asked[0]
     assert len(found.unique) == 20
+
+
+def test_most_of_a_later_batch_refines_what_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("optimizer.study.REFINE_FROM", 16)
+    searched(job_of(search={"trials": 32, "batch_size": 8, "sampler": "tpe"}), tmp_path)
+    given = ["fixed_params" in trial.system_attrs for trial in stored(tmp_path)]
+    assert all(sum(given[n : n + 8]) >= 6 for n in range(16, len(given) - 7, 8))
+    assert sum(given[:16]) < 6
