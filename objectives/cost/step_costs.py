@@ -12,6 +12,21 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
+# Arrays of `StepCosts` with one number for each pipeline stage, in the order of the simulator.
+COEFFICIENTS = (
+    "eager_s",
+    "decode_base_s",
+    "decode_request_s",
+    "decode_token_s",
+    "decode_window_token_s",
+    "prefill_base_s",
+    "chunk_token_s",
+    "pair_s",
+    "window_pair_s",
+    "read_s",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionTables:
     """Attention of a rank read from measured profiles, one table for decode and one for prefill.

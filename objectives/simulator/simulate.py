@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from objectives.cost.step_costs import Floats, StepCosts
+from objectives.cost.step_costs import COEFFICIENTS, Floats, StepCosts
 from objectives.simulator.loop import run
 from objectives.simulator.records import PoolRecord, RequestRecords, SimulationResult
 from objectives.simulator.scenario import PoolSetup, Scenario
 from objectives.simulator.state import (
     CLOCK,
-    COEFFICIENTS,
     EVENT,
     EXPECTED,
     FINISHED,

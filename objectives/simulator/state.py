@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from objectives.cost.step_costs import COEFFICIENTS
+
 # Phases of a request, in the order in which they are usually gone through.
 EXPECTED, WAITING, PREFILLING, HANDED_OFF, RECEIVING, DECODING, FINISHED, REJECTED = range(8)
 
@@ -253,18 +255,6 @@ class State(NamedTuple):
     prefill_table_s: Floats  # [pools, contexts, new tokens]
 
 
-COEFFICIENTS = (
-    "eager_s",
-    "decode_base_s",
-    "decode_request_s",
-    "decode_token_s",
-    "decode_window_token_s",
-    "prefill_base_s",
-    "chunk_token_s",
-    "pair_s",
-    "window_pair_s",
-    "read_s",
-)
 (
     EAGER_S,
     DECODE_BASE_S,

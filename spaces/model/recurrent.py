@@ -6,6 +6,7 @@ Recurrent states are counted in fp32, as engines keep them by default, and the c
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Literal
 
 from pydantic import PositiveInt, model_validator
@@ -17,7 +18,28 @@ from spaces.precision import KvDtype
 _STATE_BYTES, _CONVOLUTION_BYTES = 4, 2
 
 
-class KdaAttention(Document):
+class _FixedState(Document):
+    """What all linear attention shares: nothing grows with the context."""
+
+    @property
+    @abstractmethod
+    def state_bytes(self) -> int:
+        """Recurrent state and convolution tail per request and layer."""
+
+    def repeated_parameters(self, hidden_size: int) -> int:
+        """Weights that tensor parallelism does not divide: taken as none."""
+        return 0
+
+    def kv_bytes_per_token(self, kv: KvDtype) -> float:
+        """Bytes a token adds to the cache: none, the state is fixed."""
+        return 0.0
+
+    def fixed_bytes(self, kv: KvDtype) -> float:
+        """Bytes of a request's state in one layer, whatever the KV format."""
+        return float(self.state_bytes)
+
+
+class KdaAttention(_FixedState):
     """Kimi delta attention: a delta rule with a decay for each channel (arXiv 2510.26692).
 
     The state of a head is a `head_dim` x `head_dim` matrix. The output gate is a full projection,
@@ -38,24 +60,12 @@ class KdaAttention(Document):
         """Channels of all heads."""
         return self.heads * self.head_dim
 
-    def repeated_parameters(self, hidden_size: int) -> int:
-        """Weights that tensor parallelism does not divide: taken as none."""
-        return 0
-
     def parameters_per_layer(self, hidden_size: int) -> int:
         """Weights of Q, K, V, output and gate, the low-rank decay, beta and convolutions."""
         low_rank = self.head_dim * (hidden_size + self.width)
         gate = hidden_size * self.width if self.full_rank_gate else low_rank
         products = 4 * hidden_size * self.width + gate + low_rank
         return products + hidden_size * self.heads + 3 * self.width * self.conv_kernel
-
-    def kv_bytes_per_token(self, kv: KvDtype) -> float:
-        """Bytes a token adds to the cache: none, the state is fixed."""
-        return 0.0
-
-    def fixed_bytes(self, kv: KvDtype) -> float:
-        """Bytes of a request's state in one layer, whatever the KV format."""
-        return float(self.state_bytes)
 
     @property
     def state_flops_per_token(self) -> int:
@@ -69,7 +79,7 @@ class KdaAttention(Document):
         return self.width * self.head_dim * _STATE_BYTES + tail * _CONVOLUTION_BYTES
 
 
-class GdnAttention(Document):
+class GdnAttention(_FixedState):
     """Gated DeltaNet: a delta rule with one decay for each head (arXiv 2412.06464).
 
     The state of a value head is a `key_head_dim` x `value_head_dim` matrix; value heads share the
@@ -111,23 +121,11 @@ class GdnAttention(Document):
         """Channels of queries, keys and values, which a short convolution runs over."""
         return 2 * self.key_heads * self.key_head_dim + self.value_width
 
-    def repeated_parameters(self, hidden_size: int) -> int:
-        """Weights that tensor parallelism does not divide: none."""
-        return 0
-
     def parameters_per_layer(self, hidden_size: int) -> int:
         """Weights of Q, K, V, gate, beta, decay, convolution and output."""
         entry = self.convolved_width + self.value_width + 2 * self.value_heads
         convolution = self.convolved_width * self.conv_kernel
         return hidden_size * (entry + self.value_width) + convolution
-
-    def kv_bytes_per_token(self, kv: KvDtype) -> float:
-        """Bytes a token adds to the cache: none, the state is fixed."""
-        return 0.0
-
-    def fixed_bytes(self, kv: KvDtype) -> float:
-        """Bytes of a request's state in one layer, whatever the KV format."""
-        return float(self.state_bytes)
 
     @property
     def state_flops_per_token(self) -> int:
@@ -141,7 +139,7 @@ class GdnAttention(Document):
         return self.value_width * self.key_head_dim * _STATE_BYTES + tail * _CONVOLUTION_BYTES
 
 
-class MambaAttention(Document):
+class MambaAttention(_FixedState):
     """Mamba-2: a state-space layer with one decay for each head (arXiv 2405.21060).
 
     The state of a head is a `head_dim` x `state_size` matrix; `groups` of heads share their input
@@ -168,23 +166,11 @@ class MambaAttention(Document):
         """Channels that the convolution runs over: inputs and the groups' two vectors."""
         return self.width + 2 * self.groups * self.state_size
 
-    def repeated_parameters(self, hidden_size: int) -> int:
-        """Weights that tensor parallelism does not divide: taken as none."""
-        return 0
-
     def parameters_per_layer(self, hidden_size: int) -> int:
         """Weights of the joint input projection (gate, input, vectors, steps) and the output."""
         entry = self.width + self.convolved_width + self.heads
         convolution = self.convolved_width * (self.conv_kernel + 1)
         return hidden_size * (entry + self.width) + convolution
-
-    def kv_bytes_per_token(self, kv: KvDtype) -> float:
-        """Bytes a token adds to the cache: none, the state is fixed."""
-        return 0.0
-
-    def fixed_bytes(self, kv: KvDtype) -> float:
-        """Bytes of a request's state in one layer, whatever the KV format."""
-        return float(self.state_bytes)
 
     @property
     def state_flops_per_token(self) -> int:

@@ -15,6 +15,7 @@ from objectives.workload.readers.row import (
     Row,
     TraceFormat,
     nanoseconds,
+    some_rows_each,
     token_count,
 )
 from objectives.workload.workload import APPEND
@@ -50,10 +51,6 @@ def _row(turn: dict[str, Any], session: str, first: bool) -> Row:
     )
 
 
-def _parsed(line: str) -> list[Row]:
-    return list(_rows(line))
-
-
 MESSAGE_REPLAY = TraceFormat(
     name="message-replay-jsonl",
     tell_tale="a JSON object a session, with messages and turns (s)",
@@ -61,7 +58,7 @@ MESSAGE_REPLAY = TraceFormat(
     has_header=False,
     block_tokens=64,
     recognises=lambda line: looks_like(line, KEYS),
-    opened=lambda _head, _path: _parsed,
+    opened=some_rows_each(_rows),
     by_session=True,
     turn_kind=APPEND,
     notes=("prefixes are inferred from rec_cache_read_tokens, shared with the turn before",),

@@ -80,9 +80,16 @@ def one_row_each(
     parsed: Callable[[str], Row],
 ) -> Callable[[str, Path], Callable[[str], list[Row]]]:
     """`opened` of a format that needs neither its first line nor its folder."""
+    return some_rows_each(lambda line: [parsed(line)])
+
+
+def some_rows_each(
+    parsed: Callable[[str], Iterable[Row]],
+) -> Callable[[str, Path], Callable[[str], list[Row]]]:
+    """The same for a format whose lines hold any number of rows."""
 
     def opened(_head: str, _path: Path) -> Callable[[str], list[Row]]:
-        return lambda line: [parsed(line)]
+        return lambda line: list(parsed(line))
 
     return opened
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from objectives.workload.readers.azure import wall_clock_ns
 from objectives.workload.readers.objects import json_object, looks_like, required
-from objectives.workload.readers.row import NOTHING, Row, TraceFormat, token_count
+from objectives.workload.readers.row import NOTHING, Row, TraceFormat, some_rows_each, token_count
 from objectives.workload.workload import APPEND, SUBAGENT, USER
 from spaces.errors import InputError
 
@@ -131,10 +131,6 @@ def _kind(call: dict[str, Any]) -> int:
     return APPEND if call["messages"][-1].startswith("tool\0") else USER
 
 
-def _parsed(line: str) -> list[Row]:
-    return list(_rows(line))
-
-
 SPANS = TraceFormat(
     name="otel-spans-json",
     tell_tale="JSON with spans, their start_time, end_time and gen_ai attributes",
@@ -142,7 +138,7 @@ SPANS = TraceFormat(
     has_header=False,
     block_tokens=16,
     recognises=lambda line: looks_like(line, KEYS),
-    opened=lambda _head, _path: _parsed,
+    opened=some_rows_each(_rows),
     by_session=True,
     notes=(
         "calls without gen_ai.usage tokens are estimated at "

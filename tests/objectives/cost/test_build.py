@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from objectives.cost import RankBatch, StepCosts, step_costs, step_seconds
 from objectives.cost.build import graph_tokens, token_grid
+from objectives.cost.step_costs import COEFFICIENTS
 from spaces.chip import ChipSpec, Fact
 from spaces.errors import InputError
 from spaces.model import ModelSpec
@@ -27,18 +28,6 @@ LAYOUTS = [
     {"tp": 2, "dp": 4, "ep": 1},
     {"tp": 2, "dp": 8, "ep": 16},
 ]
-COEFFICIENTS = (
-    "eager_s",
-    "decode_base_s",
-    "decode_request_s",
-    "decode_token_s",
-    "decode_window_token_s",
-    "prefill_base_s",
-    "chunk_token_s",
-    "pair_s",
-    "window_pair_s",
-    "read_s",
-)
 
 
 def _decode(costs: StepCosts, batch: int, context: int, ranks: int = 1) -> float:

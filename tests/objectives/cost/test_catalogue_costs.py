@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from objectives.cost import RankBatch, StepCosts, step_costs, step_seconds
+from objectives.cost.step_costs import COEFFICIENTS
 from spaces import catalog
 from spaces.errors import InputError
 from spaces.plan import Pool, Precision
@@ -23,18 +24,6 @@ LIMITED = [
     "minimax-m3",
 ]
 RECURRENT = ["kimi-k3", "qwen3-next-80b-a3b", "qwen3.5-397b-a17b", "qwen3.8-2.4t-a95b"]
-COEFFICIENTS = (
-    "eager_s",
-    "decode_base_s",
-    "decode_request_s",
-    "decode_token_s",
-    "decode_window_token_s",
-    "prefill_base_s",
-    "chunk_token_s",
-    "pair_s",
-    "window_pair_s",
-    "read_s",
-)
 
 
 def costs(model: str, chip: str = "h200", **layout: int) -> StepCosts:
