@@ -95,6 +95,9 @@ def test_the_median_error_is_small(scored: pd.DataFrame) -> None:
 
 
 def test_no_pair_of_model_and_chip_is_far_off(scored: pd.DataFrame) -> None:
+    print(scored[["size", "error"]].describe(percentiles=[0.5, 0.9]))
+    print(f"within 20 %: {(scored['size'] < 0.2).mean():.0%}")
+    print(scored.groupby(["model_family", "hardware"])[["size", "error"]].median())
     pairs = scored.groupby(["model_family", "hardware"])["size"].median()
     assert len(pairs) >= 6
     assert pairs.median() < 0.15
