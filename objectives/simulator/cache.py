@@ -86,10 +86,11 @@ def pin_prefix(state: State, rank_id: int, request_id: int, found: int) -> tuple
         store += level == 2
         if state.slot_of[rank_id, block] != NONE:  # in HBM, but forgotten
             _evict(state, rank_id, state.slot_of[rank_id, block], False)
+    below = host + ssd + store
+    take_blocks(state, rank_id, below * state.pools[state.ranks[rank_id].pool].blocks_per_slot)
     for position in range(found):
         block = state.chain[request.chain_start + position]
         if state.slot_of[rank_id, block] == NONE:
-            take_blocks(state, rank_id, state.pools[state.ranks[rank_id].pool].blocks_per_slot)
             state.slots[rank_id, _new_slot(state, rank_id, block)].references = 1
     request.shared_blocks = found
     return host, ssd, store

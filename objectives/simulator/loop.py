@@ -40,18 +40,21 @@ from objectives.simulator.steps import (
 
 
 @entry
-def run(*arrays: Any) -> None:
+def run(*arrays: Any) -> bool:
     """Simulate until nothing is left to happen; the answers are in the arrays of a `State`.
 
-    One function takes the events in, although shorter ones would read better: machine code of a
-    compiled function is made again for each function above it, so that depth costs seconds.
+    Returns False where the events or flows of one more moment might not find room: the caller
+    makes their arrays longer and calls again. One function takes the events in, although shorter
+    ones would read better: machine code of a compiled function is made again for each function
+    above it, so that depth costs seconds.
     """
     state = state_of(*arrays)
     clock = state.clock[0]
-    if clock.closed_loop > 0:
-        for _ in range(min(clock.closed_loop, len(state.roots))):
-            push(state, 0.0, SEND, NONE, 0)
     while True:
+        if clock.events + clock.event_margin > len(state.events):
+            return False
+        if clock.flows + clock.flow_margin > len(state.flows):
+            return False
         if _flow_is_next(state):
             clock.now_s = clock.flow_end_s
             _settle_flow(state)
@@ -61,7 +64,7 @@ def run(*arrays: Any) -> None:
             _send_next(state)
             continue
         if clock.events == 0:
-            break
+            return True
         if clock.in_flight == 0 and clock.flows == 0:
             _skip_idle_time(state)
         event = state.events[0]

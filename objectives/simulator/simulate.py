@@ -32,10 +32,12 @@ from objectives.simulator.state import (
     REPLICA,
     REQUEST,
     ROUND_ROBIN,
+    SEND,
     SHORTEST_QUEUE,
     SLOT,
     TIER,
     WRITE_THROUGH,
+    Records,
     State,
 )
 from objectives.workload.load import OfferedLoad
@@ -72,11 +74,21 @@ def simulate(scenario: Scenario, workload: Workload, load: OfferedLoad) -> Simul
             remedy="leave it out, or ask for a concurrency",
         )
     state = _initial_state(scenario, workload, load)
-    run(*state)
+    while not run(*state):
+        state = _with_more_room(state)
     settled = np.isin(state.requests["phase"], (FINISHED, REJECTED))
     unsent = state.requests["phase"] == EXPECTED
     assert (settled | (unsent & np.isfinite(load.horizon_s))).all(), "a request was lost"
     return _result(scenario, state, load)
+
+
+def _with_more_room(state: State) -> State:
+    """The same state with arrays of events and flows twice as long."""
+    return state._replace(events=_longer(state.events), flows=_longer(state.flows))
+
+
+def _longer(records: Records) -> np.recarray:
+    return np.concatenate([records, np.empty_like(records)]).view(np.recarray)
 
 
 def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) -> State:
@@ -92,15 +104,18 @@ def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) ->
     slots = int((pools["capacity_blocks"] // slot_blocks).max()) + 1 if blocks else 0
     room = _tier_slots(scenario, ranks, blocks, slot_tokens)
     most_seats = int(sum(pool.replicas * pool.ranks * pool.seats for pool in scenario.pools))
+    roots = np.flatnonzero(workload.parent == NONE)
+    clock = _clock(scenario, load, slot_tokens, ranks, room)
+    _set_margins(clock, scenario, workload)
     return State(
-        clock=_clock(scenario, load, slot_tokens, ranks, room),
+        clock=clock,
         requests=_requests(workload, load, sharing),
         ranks=ranks,
         replicas=replicas,
         pools=pools,
         seats=np.full(most_seats, NONE, np.int64),
         chain=workload.block_ids,
-        roots=np.flatnonzero(workload.parent == NONE),
+        roots=roots,
         turns_left=np.bincount(workload.session),
         slot_of=np.full((caching, blocks), NONE, np.int32),
         slots=_unused_slots([min(slots, blocks + 1)] * caching),
@@ -108,8 +123,8 @@ def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) ->
         tier_slot_of=np.full((len(room), blocks), NONE, np.int32),
         tier_slots=_unused_slots(room),
         links=_links(scenario, ranks),
-        flows=np.recarray(4 * len(workload) + most_seats + 1, FLOW),
-        events=np.recarray(_most_events(scenario, len(workload)), EVENT),
+        flows=np.recarray(2 * int(clock.flow_margin[0]), FLOW),
+        events=_first_events(clock, min(load.concurrency, len(roots))),
         stage_free_s=np.zeros((len(replicas), int(pools["stages"].max()))),
         gaps=np.zeros(GAP_BINS, np.int64),
         **_cost_arrays([pool.costs for pool in scenario.pools]),
@@ -289,14 +304,27 @@ def _unused_slots(sizes: list[int]) -> np.recarray:
     return unused
 
 
-def _most_events(scenario: Scenario, requests: int) -> int:
-    """Room for the heap: live and void events never outnumber this.
+def _set_margins(clock: np.recarray, scenario: Scenario, workload: Workload) -> None:
+    """The most events and flows that one event can add.
 
-    A replica has at most one wake and a step end per micro-batch, and a void step end per
-    interruption, which a request causes at most four times.
+    At the end of a step every request of a replica may end, which sends the turns that wait for
+    it, begins a session and writes to the store; others may be admitted, each with one flow from
+    every tier.
     """
-    stages = sum(pool.replicas * (pool.costs.stages + 2) for pool in scenario.pools)
-    return stages + 8 * requests + 64
+    seats = max(pool.ranks * pool.seats for pool in scenario.pools)
+    waiting = workload.parent[workload.parent != NONE]
+    turns = int(np.bincount(waiting).max(initial=0)) if len(waiting) else 0
+    clock.event_margin = seats * (turns + 6) + 64
+    clock.flow_margin = seats * 8 + 64
+
+
+def _first_events(clock: np.recarray, sessions: int) -> np.recarray:
+    """Room for events, with those that begin the first sessions of a closed loop."""
+    events = np.recarray(sessions + 2 * int(clock.event_margin[0]), EVENT)
+    for serial in range(1, sessions + 1):
+        events[serial - 1] = (0.0, SEND, serial, NONE, 0)
+    clock.events = clock.serial = sessions
+    return events
 
 
 def _cost_arrays(costs: list[StepCosts]) -> dict[str, Any]:

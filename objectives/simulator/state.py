@@ -185,6 +185,8 @@ CLOCK = np.dtype(
         ("now_s", "f8"),
         ("serial", "i8"),
         ("events", "i8"),  # length of the heap
+        ("event_margin", "i8"),  # most events that one event can bring about,
+        ("flow_margin", "i8"),  # and most flows
         ("next_root", "i8"),  # first turn of the session that comes next
         ("closed_loop", "i8"),  # sessions kept alive; 0 in an open loop
         ("horizon_s", "f8"),  # nothing is sent after it

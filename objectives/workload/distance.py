@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from objectives.workload.presets import preset_names, workload_of
+from objectives.preset_names import preset_names
+from objectives.workload.presets import workload_of
 from objectives.workload.turns import turn_tokens
 from objectives.workload.workload import NO_PARENT, Seconds, Workload
 

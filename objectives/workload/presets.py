@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
+from objectives.preset_names import preset_names
 from objectives.workload.mixing import mixed
 from objectives.workload.session_spec import SessionSpec
 from objectives.workload.sessions import generate_sessions
@@ -93,12 +94,6 @@ def preset(name: str) -> Preset:
     return _validated(
         {"name": name, **parse_yaml(file.read_text(encoding="utf-8"), str(file))}, str(file)
     )
-
-
-def preset_names() -> tuple[str, ...]:
-    """The names of all presets, sorted."""
-    found = (files(__package__) / "presets").iterdir()
-    return tuple(sorted(f.name.removesuffix(".yaml") for f in found if f.name.endswith(".yaml")))
 
 
 def workload_of(

@@ -55,21 +55,23 @@ def _entry(section: Section, name: str, **options: bool) -> dict[str, Any]:
 
 
 def _names(section: Section) -> tuple[str, ...]:
-    from objectives.workload.presets import preset_names
+    if section == "workloads":
+        from objectives.preset_names import preset_names
+
+        return preset_names()
     from spaces import catalog as entries
 
-    if section == "workloads":
-        return preset_names()
     names: tuple[str, ...] = getattr(entries, f"{section.removesuffix('s')}_names")()
     return names
 
 
 def _get(section: Section, name: str) -> Any:
-    from objectives.workload.presets import preset
+    if section == "workloads":
+        from objectives.workload.presets import preset
+
+        return preset(name)
     from spaces import catalog as entries
 
-    if section == "workloads":
-        return preset(name)
     return getattr(entries, section.removesuffix("s"))(name)
 
 

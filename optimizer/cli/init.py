@@ -99,7 +99,7 @@ def _budget(chips: list[str]) -> str:
 
 
 def _workload(name: str, out: Path) -> str:
-    from objectives.workload.presets import preset_names
+    from objectives.preset_names import preset_names
     from spaces.errors import InputError, did_you_mean
 
     if name in preset_names():

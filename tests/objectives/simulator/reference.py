@@ -372,10 +372,9 @@ class ReferenceSimulator:
             self.insert(rank.tiers[level], block)
             if block in rank.references:
                 self.evict(rank, block, keep=False)
+        self.take(rank, sum(below) * self.slot_blocks)
         for block in blocks:
-            if block not in rank.references:
-                self.take(rank, self.slot_blocks)
-                rank.references[block] = 1
+            rank.references.setdefault(block, 1)
         return below
 
     def share_prompt(self, rank: Rank, request: Request) -> None:

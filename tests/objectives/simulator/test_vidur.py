@@ -20,7 +20,7 @@ from objectives.workload.load import OfferedLoad
 from spaces.plan import Router
 from tests.objectives.simulator import vidur
 
-SMALL = vidur.Model("ops_llama2_7b_a100_tp1", 32, 1, 7424, grouped_query=False)
+SMALL = vidur.SMALL
 LONG = replace(SMALL, kv_blocks=7168)
 LARGE = vidur.Model("ops_llama2_70b_a100_tp2_pp2", 80, 2, 32_768, grouped_query=True)
 

@@ -35,6 +35,9 @@ class Model:
     grouped_query: bool
 
 
+SMALL = Model("ops_llama2_7b_a100_tp1", 32, 1, 7424, grouped_query=False)
+
+
 def costs(data: Path, model: Model) -> StepCosts:
     """Step costs from the tables: every token count exactly, attention by table."""
     folder = data / "peer" / "vidur" / model.folder

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from objectives.preset_names import preset_names
 from objectives.workload import Workload, describe
-from objectives.workload.presets import check_parameters, preset, preset_names, workload_of
+from objectives.workload.presets import check_parameters, preset, workload_of
 from objectives.workload.turns import hit_tokens
 from objectives.workload.workload import APPEND, broken_law
 from spaces.errors import InputError
