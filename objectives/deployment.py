@@ -62,7 +62,7 @@ def _setup(plan: DeploymentPlan, pool: Pool, site: Site) -> PoolSetup:
         costs=pool_costs(plan, pool, site),
         host_tokens=host_kv_tokens(site.model, pool, plan),
         host_s_per_token=_host_s_per_token(plan, pool, site),
-        link_bytes_per_s=_link(plan, pool, site).bytes_per_s,
+        link_bytes_per_s=link_of(plan, pool, site).bytes_per_s,
     )
 
 
@@ -79,7 +79,7 @@ def _host_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
     return held / one_chip
 
 
-def _link(plan: DeploymentPlan, pool: Pool, site: Site) -> KvLink:
+def link_of(plan: DeploymentPlan, pool: Pool, site: Site) -> KvLink:
     """What a rank of the pool sends or receives when KV moves between the pools."""
     others = [other for other in plan.pools if other is not pool]
     known = site.chips[pool.chip].facts().keys()
@@ -109,5 +109,5 @@ def _kv_on_link(plan: DeploymentPlan, site: Site) -> KvOnLink:
         window_token_bytes=model.windowed_kv_bytes_per_token(kv),
         window_tokens=model.window_tokens,
         request_bytes=model.fixed_bytes_per_request(kv),
-        latency_s=max(_link(plan, pool, site).latency_s for pool in plan.pools),
+        latency_s=max(link_of(plan, pool, site).latency_s for pool in plan.pools),
     )

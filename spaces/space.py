@@ -8,7 +8,7 @@ batch, and last the host tier, the router and the load. A question with one answ
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from typing import TypeVar
@@ -69,15 +69,15 @@ class SearchSpace:
     weights: tuple[WeightsName, ...]
     kv: tuple[KvDtype, ...]
     loads: tuple[Load | None, ...]
+    _batches: dict[tuple[Branch, Pool], tuple[tuple[int, int], ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def plan(self, draw: Draw) -> DeploymentPlan:
         """A legal plan at a load, by the answers of `draw`; `NothingFeasible` if there is none."""
         branch = self._draw_branch(draw)
         pools = self._draw_pools(draw, branch)
-        threshold = None
-        if "midfill" in TOPOLOGY_ROLES[branch.topology]:
-            thresholds = self.options.midfill_threshold_tokens
-            threshold = _ordered(draw, "midfill_threshold_tokens", thresholds)
+        threshold = _ordered(draw, "midfill_threshold_tokens", self._thresholds(branch))
         return self._on(branch).model_copy(
             update={
                 "pools": pools,
@@ -88,12 +88,35 @@ class SearchSpace:
             }
         )
 
+    def batches(self, branch: Branch, layout: Pool) -> tuple[tuple[int, int], ...]:
+        """The (max_num_batched_tokens, max_num_seqs) that fit a layout of a branch, ascending."""
+        key = branch, layout
+        if key not in self._batches:
+            plan = self._on(branch)
+            self._batches[key] = legal_batches(plan, layout, self.site, self.options)
+        return self._batches[key]
+
+    def settings(self, branch: Branch) -> tuple[DeploymentPlan, ...]:
+        """What a branch's plans can have beside pools and load: tiers, threshold and router.
+
+        Each is a plan without its pools and load.
+        """
+        plan = self._on(branch)
+        return tuple(
+            plan.model_copy(
+                update={"kv": tiers, "midfill_threshold_tokens": threshold, "router": router}
+            )
+            for tiers, threshold, router in product(
+                self._tiers(branch), self._thresholds(branch), self.options.router
+            )
+        )
+
     def size(self) -> int:
         """How many plans, each load apart, the space holds."""
         plans = sum(
-            self._pool_choices(branch) * self._tier_choices(branch) for branch in self.legal
+            self._pool_choices(branch) * len(self.settings(branch)) for branch in self.legal
         )
-        return plans * len(self.options.router) * len(self.loads)
+        return plans * len(self.loads)
 
     def dimensions(self) -> dict[str, list[str]]:
         """Each dimension with the values that some legal plan takes."""
@@ -230,10 +253,9 @@ class SearchSpace:
                     found.append(tiers)
         return found
 
-    def _tier_choices(self, branch: Branch) -> int:
-        thresholds = len(self.options.midfill_threshold_tokens)
+    def _thresholds(self, branch: Branch) -> tuple[int | None, ...]:
         has_midfill = "midfill" in TOPOLOGY_ROLES[branch.topology]
-        return len(self._tiers(branch)) * (thresholds if has_midfill else 1)
+        return self.options.midfill_threshold_tokens if has_midfill else (None,)
 
     def _draw_pools(self, draw: Draw, branch: Branch) -> tuple[Pool, ...]:
         """The pools: each one's layout first, then replicas of what the budget leaves."""
@@ -255,7 +277,7 @@ class SearchSpace:
         most = 1 + left[pool.chip] // pool.chips_per_replica
         replicas = _ordered(draw, f"{role}.replicas", range(1, most + 1))
         left[pool.chip] -= (replicas - 1) * pool.chips_per_replica
-        batches = legal_batches(self._on(branch), pool, self.site, self.options)
+        batches = self.batches(branch, pool)
         steps = _distinct(step for step, _ in batches)
         if role == "decode":  # its step follows from its seats
             step, seats = _ordered(draw, f"{role}.max_num_seqs", batches)
@@ -266,12 +288,11 @@ class SearchSpace:
 
     def _pool_choices(self, branch: Branch) -> int:
         """Combinations of layouts, replicas and batches of a branch."""
-        plan = self._on(branch)
         weights: list[dict[int, int]] = []  # pool -> chips of a replica -> layouts x batches
         for layouts in self.legal[branch]:
             sizes: dict[int, int] = {}
             for layout in layouts:
-                batches = len(legal_batches(plan, layout, self.site, self.options))
+                batches = len(self.batches(branch, layout))
                 size = layout.chips_per_replica
                 sizes[size] = sizes.get(size, 0) + batches
             weights.append(sizes)

@@ -1,0 +1,9 @@
+"""What plans are worth by arithmetic alone: a steady state in place of a simulation.
+
+Formulas: docs/search.md. The simulator has the last word on every plan that is told.
+"""
+
+from objectives.estimate.demand import Demand, demand_of
+from objectives.estimate.plans import estimable, estimated
+
+__all__ = ["Demand", "demand_of", "estimable", "estimated"]

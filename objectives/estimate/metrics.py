@@ -1,0 +1,178 @@
+"""From a steady state to the metrics of `objectives.metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from objectives.cost import power_kw, usd_per_hour
+from objectives.estimate.demand import Demand
+from objectives.estimate.steady import Loads, Steady
+from objectives.measures import Slo
+from objectives.metrics import STATISTICS
+from spaces.enumeration import BranchPlans
+from spaces.site import Site
+
+Values = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+_QUANTILES = np.array([float(name[1:]) / 100 for name in STATISTICS[1:]])
+
+
+@dataclass(frozen=True)
+class Money:
+    """What each combination of pools costs and draws; nan where a chip's figure is not known."""
+
+    usd_per_hour: Values
+    power_kw: Values
+
+    @classmethod
+    def of(cls, plans: BranchPlans, site: Site, prices: Mapping[str, float] | None) -> Money:
+        """Both are sums over chips, so one plan of each pool's chip tells the rate."""
+        dollars, power = np.zeros(len(plans.variant)), np.zeros(len(plans.variant))
+        for place, variants in enumerate(plans.variants):
+            one = plans.settings[0].model_copy(update={"pools": (variants[0],)})
+            sizes = np.array([float(pool.chips_per_replica) for pool in variants])
+            count = sizes[plans.variant[:, place]] * plans.replicas[:, place] / sizes[0]
+            usd, kw = usd_per_hour(one, site.chips, prices), power_kw(one, site.chips)
+            dollars += count * (np.nan if usd is None else usd)
+            power += count * (np.nan if kw is None else kw)
+        return cls(dollars, power)
+
+    def of_rows(self, rows: Ints) -> Money:
+        """That of the combinations `rows`."""
+        return Money(self.usd_per_hour[rows], self.power_kw[rows])
+
+
+def metrics_of(
+    names: Sequence[str],
+    steady: Steady,
+    loads: Loads,
+    demand: Demand,
+    outside_s: Values,
+    chips: Values,
+    money: Money,
+    slo: Slo | None,
+    budget_chips: int,
+) -> dict[str, Values]:
+    """The metrics `names` of steady states; nan where they tell nothing about one."""
+    view = _View(steady, loads, demand, outside_s)
+    requests_per_s = view.measured_requests_per_s()
+    rate = requests_per_s * demand.output_tokens
+    attained = view.attained(slo) if slo is not None else np.full(len(rate), np.nan)
+    good = requests_per_s * attained
+    total = requests_per_s * (demand.input_tokens + demand.output_tokens)
+    known: dict[str, Callable[[], Values]] = {
+        "requests_per_s": lambda: requests_per_s,
+        "output_tokens_per_s": lambda: rate,
+        "total_tokens_per_s": lambda: total,
+        "output_tokens_per_s_per_chip": lambda: rate / chips,
+        "total_tokens_per_s_per_chip": lambda: total / chips,
+        "output_tokens_per_s_per_budget_chip": lambda: rate / budget_chips,
+        "slo_attainment": lambda: attained,
+        "goodput_requests_per_s": lambda: good,
+        "goodput_requests_per_s_per_chip": lambda: good / chips,
+        "chips": lambda: chips,
+        "usd_per_hour": lambda: money.usd_per_hour,
+        "power_kw": lambda: money.power_kw,
+        "usd_per_m_output_tokens": lambda: money.usd_per_hour / (rate * 3600) * 1e6,
+        "joules_per_output_token": lambda: money.power_kw * 1e3 / rate,
+    }
+    for place, name in enumerate(STATISTICS):
+        known |= view.latencies(place, name)
+    unknown = np.full(len(rate), np.nan)
+    return {name: known[name]() if name in known else unknown for name in names}
+
+
+@dataclass(frozen=True)
+class _View:
+    """Latencies seen from outside."""
+
+    steady: Steady
+    loads: Loads
+    demand: Demand
+    outside_s: Values
+
+    def measured_requests_per_s(self) -> Values:
+        """The rate a run of so many requests shows.
+
+        Metrics take rates between the first tenth of the finishes and the last request sent, but
+        over the whole run where that is less than half of it. Then the end of a closed loop
+        weighs in, when ever fewer users are left: the last request takes about its p95. Near half
+        nobody can tell which it will be, so the rate goes over from one to the other.
+        """
+        steady, requests = self.steady, self.demand.requests
+        users = np.minimum(np.nan_to_num(self.loads.users), requests)
+        sent_s = (requests - users) / steady.requests_per_s
+        whole_s = sent_s + self.e2e_s(STATISTICS.index("p95"))
+        within_s = sent_s - 0.1 * requests / steady.requests_per_s
+        steadily = np.clip((within_s / whole_s - 0.4) / 0.2, 0.0, 1.0)
+        whole = np.minimum(requests / whole_s, steady.requests_per_s)
+        shown = steadily * steady.requests_per_s + (1 - steadily) * whole
+        return np.where(users > 0, shown, steady.requests_per_s)
+
+    def latencies(self, place: int, name: str) -> dict[str, Callable[[], Values]]:
+        """The metrics of one statistic, the `place`-th of `STATISTICS`."""
+        tpot_s = self.steady.tpot_s
+        return {
+            f"ttft_{name}_ms": lambda: self.ttft_s(place) * 1e3,
+            f"tpot_{name}_ms": lambda: tpot_s * 1e3,
+            f"itl_{name}_ms": lambda: tpot_s * 1e3,
+            f"tokens_per_s_per_user_{name}": lambda: 1 / tpot_s,
+            f"e2e_{name}_ms": lambda: self.e2e_s(place) * 1e3,
+            f"e2e_tokens_per_s_per_user_{name}": lambda: (
+                self.demand.output_tokens / (self.ttft_s(place) + self.decoding_s)
+            ),
+        }
+
+    @property
+    def decoding_s(self) -> Values:
+        """Seconds from the first token to the last of a mean answer."""
+        return self.steady.tpot_s * max(self.demand.output_tokens - 1.0, 0.0)
+
+    def ttft_s(self, place: int) -> Values:
+        """Time to first token: outside the engine, waiting, prefill.
+
+        The users of a closed loop begin together, and so do all their rounds where answers are
+        alike. The prompts of such a round are spread over `burst_s`.
+        """
+        steady = self.steady
+        calm = self.outside_s + steady.queue_s + steady.prompt_s[:, place]
+        together = np.minimum(np.nan_to_num(self.loads.users) / self.demand.requests, 1.0)
+        if self.demand.alike:
+            together = np.where(np.isnan(self.loads.users), 0.0, 1.0)
+        if place == 0:
+            return calm + together * steady.burst_s / 2
+        rest = 1.0 - _QUANTILES[place - 1]
+        within = 1.0 - rest / np.maximum(together, 1e-12)
+        burst = self.outside_s + steady.prompt_s[:, 1] + steady.burst_s * within
+        return np.where(together > rest, np.maximum(calm, burst), calm)
+
+    def e2e_s(self, place: int) -> Values:
+        """End to end: TTFT and the output tokens of the same statistic."""
+        tokens = max(float(self.demand.output_statistics[place]) - 1.0, 0.0)
+        return self.ttft_s(place) + self.steady.tpot_s * tokens
+
+    def attained(self, slo: Slo) -> Values:
+        """The share of requests within every limit, the limits taken as independent."""
+        good = np.ones(len(self.steady.tpot_s))
+        if slo.ttft_ms is not None:
+            good *= self._share_below(self.ttft_s, slo.ttft_ms / 1e3)
+        if slo.e2e_ms is not None:
+            good *= self._share_below(self.e2e_s, slo.e2e_ms / 1e3)
+        if slo.tpot_ms is not None:
+            good *= self.steady.tpot_s <= slo.tpot_ms / 1e3
+        return good
+
+    def _share_below(self, seconds: Callable[[int], Values], limit_s: float) -> Values:
+        """The share below a limit: the quantiles joined by straight lines, from nothing at 0 s."""
+        share = np.zeros(len(self.steady.tpot_s))
+        low_s, low = np.zeros_like(share), 0.0
+        for place, quantile in enumerate(_QUANTILES, start=1):
+            high_s = np.maximum(seconds(place), low_s)
+            inside = np.clip((limit_s - low_s) / np.maximum(high_s - low_s, 1e-12), 0.0, 1.0)
+            share += inside * (quantile - low)
+            low_s, low = high_s, float(quantile)
+        return np.where(limit_s >= low_s, 1.0, share)

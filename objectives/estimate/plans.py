@@ -1,0 +1,286 @@
+"""Metrics of all plans of a branch of the search space from their steady states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from objectives.cost import frontend_seconds, kv_bytes_per_request
+from objectives.deployment import link_of, pool_costs
+from objectives.estimate.demand import Demand
+from objectives.estimate.metrics import Money, metrics_of
+from objectives.estimate.steady import Loads, Pools, PromptTables, Steady, one_pool, split_pools
+from objectives.estimate.tables import PoolTables, pool_tables
+from objectives.measures import Slo
+from spaces.enumeration import BranchPlans
+from spaces.layouts import with_batch
+from spaces.memory import hbm_ledger, host_kv_tokens
+from spaces.plan import DeploymentPlan, Pool
+from spaces.site import Site
+
+Values = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# Plans whose steady states are sought at a time, so that the arrays stay in the cache.
+TOGETHER = 32_768
+_TOPOLOGIES = ("aggregated", "prefill-decode", "prefill-midfill-decode")
+
+
+def estimable(plans: BranchPlans) -> bool:
+    """Whether the formulas know the topology of a branch."""
+    return plans.branch.topology in _TOPOLOGIES
+
+
+def estimated(
+    plans: BranchPlans,
+    site: Site,
+    demand: Demand,
+    names: Sequence[str],
+    *,
+    slo: Slo | None = None,
+    prices: Mapping[str, float] | None = None,
+) -> dict[str, Values]:
+    """The metrics `names` of every plan of a branch, in the order of its numbers.
+
+    A metric that the formulas do not know is nan everywhere. Raises `KeyError` where the topology
+    is none that `estimable` accepts.
+    """
+    return _Branch.of(plans, site, demand, names, slo, Money.of(plans, site, prices)).metrics()
+
+
+@dataclass(frozen=True)
+class _Variants:
+    """What is known of each variant [v] of a pool; `tables` are those of its layouts."""
+
+    tables: PoolTables
+    layout: Ints
+    step: Ints
+    ranks: Values
+    chips: Values
+    most_running: Values
+    kv_tokens: Values
+    link_s: Values
+
+
+@dataclass(frozen=True)
+class _Branch:
+    plans: BranchPlans
+    site: Site
+    demand: Demand
+    names: Sequence[str]
+    slo: Slo | None
+    money: Money
+    pools: list[_Variants] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        plans: BranchPlans,
+        site: Site,
+        demand: Demand,
+        names: Sequence[str],
+        slo: Slo | None,
+        money: Money,
+    ) -> _Branch:
+        branch = cls(plans, site, demand, names, slo, money)
+        branch.pools.extend(branch._variants(place) for place in range(len(plans.variants)))
+        return branch
+
+    def metrics(self) -> dict[str, Values]:
+        plans = self.plans
+        loads = len(plans.loads)
+        shape = (len(plans.variant), len(plans.settings), loads)
+        found = {name: np.full(shape, np.nan) for name in self.names}
+        rows = max(1, TOGETHER // loads)
+        for place, setting in enumerate(plans.settings):
+            twin = _first_alike(plans.settings, place)
+            if twin < place:
+                for values in found.values():
+                    values[:, place] = values[:, twin]
+                continue
+            for start in range(0, len(plans.variant), rows):
+                part = np.arange(start, min(start + rows, len(plans.variant)))
+                for name, values in self._metrics_of(part, setting).items():
+                    found[name][part, place] = values.reshape(len(part), loads)
+        return {name: values.reshape(-1) for name, values in found.items()}
+
+    def _metrics_of(self, part: Ints, setting: DeploymentPlan) -> dict[str, Values]:
+        loads = self._loads(len(part))
+        outside_s = np.full(len(loads.users), frontend_seconds(setting.engine))
+        rows = np.repeat(part, len(self.plans.loads))
+        if len(self.pools) > 1:
+            variants = self.pools[0]
+            outside_s += variants.link_s[self.plans.variant[rows, 0]]
+        steady = self._steady(rows, setting, loads, outside_s)
+        chips = self.plans.chips[rows].astype(np.float64)
+        return metrics_of(
+            self.names,
+            steady,
+            loads,
+            self.demand,
+            outside_s,
+            chips,
+            self.money.of_rows(rows),
+            self.slo,
+            self.site.budget_chips,
+        )
+
+    def _steady(
+        self, rows: Ints, setting: DeploymentPlan, loads: Loads, outside_s: Values
+    ) -> Steady:
+        everything = np.ones(self.demand.new_tokens.shape[1], dtype=np.bool_)
+        pools = [self._pools(place, rows, setting) for place in range(len(self.pools))]
+        if len(pools) == 1:
+            prompts = PromptTables.of(pools[0].tables, everything)
+            return one_pool(pools[0], prompts, loads, self.demand, outside_s)
+        parts = [everything]
+        if setting.has_midfill:
+            midfill = self._midfilled(setting)
+            parts = [~midfill, midfill]
+        prefills = [
+            (one, PromptTables.of(one.tables, part))
+            for one, part in zip(pools, parts, strict=False)
+            if part.any()
+        ]
+        return split_pools(prefills, pools[-1], loads, self.demand, outside_s)
+
+    def _midfilled(self, setting: DeploymentPlan) -> npt.NDArray[np.bool_]:
+        """Which requests of the sample go to the midfill pool once all caches are warm."""
+        new, cached = self.demand.new_tokens[1], self.demand.cached_tokens[1]
+        found: npt.NDArray[np.bool_] = (cached > 0) & (new <= setting.midfill_tokens)
+        return found
+
+    def _pools(self, place: int, rows: Ints, setting: DeploymentPlan) -> Pools:
+        variants = self.pools[place]
+        variant = self.plans.variant[rows, place]
+        replicas = self.plans.replicas[rows, place].astype(np.float64)
+        return Pools(
+            tables=variants.tables,
+            layout=variants.layout[variant],
+            step=variants.step[variant],
+            replicas=replicas,
+            ranks=variants.ranks[variant],
+            most_running=variants.most_running[variant],
+            cached=self._cached(place, variant, replicas, setting),
+        )
+
+    def _cached(
+        self, place: int, variant: Ints, replicas: Values, setting: DeploymentPlan
+    ) -> Values:
+        """The share of the possible prefix hits that a pool's caches give.
+
+        A store that all ranks reach holds for each of them. Without one a turn finds what the turn
+        before left only on the same rank: by the router's choice, or else by chance.
+        """
+        if not setting.prefix_caching:
+            return np.zeros(len(variant))
+        variants = self.pools[place]
+        host = np.array(
+            [
+                float(host_kv_tokens(self.site.model, pool, setting))
+                if setting.kv.host_gb_per_chip
+                else 0.0
+                for pool in self.plans.variants[place]
+            ]
+        )
+        ranks = replicas * variants.ranks[variant]
+        room = ranks * (variants.kv_tokens + host)[variant]
+        if setting.kv.shared_gb:
+            model, kv = self.site.model, setting.precision.kv
+            token = model.kv_bytes_per_token(kv) + model.windowed_kv_bytes_per_token(kv)
+            return self.demand.share_cached(room + setting.kv.shared_gb * 1e9 / token)
+        found = self.demand.share_cached(room)
+        return found if setting.router == "prefix-affinity" else found / ranks
+
+    def _loads(self, combinations: int) -> Loads:
+        users = self._users()
+        rates = [load.request_rate if load else None for load in self.plans.loads]
+        recorded = self.demand.recorded_rate
+        open_rate = [recorded if rate is None else rate for rate in rates]
+        return Loads(
+            users=np.tile([np.nan if n is None else float(n) for n in users], combinations),
+            rate=np.tile(open_rate, combinations),
+        )
+
+    def _users(self) -> list[int | None]:
+        """Users of each load, none in an open loop: more than there are sessions never come."""
+        most = self.demand.sessions
+        return [
+            min(load.concurrency, most) if load and load.concurrency else None
+            for load in self.plans.loads
+        ]
+
+    def _variants(self, place: int) -> _Variants:
+        pools = self.plans.variants[place]
+        setting = self.plans.settings[0]
+        seats = max(pool.max_num_seqs for pool in pools)
+        steps = sorted({pool.max_num_batched_tokens for pool in pools})
+        shapes = list(
+            dict.fromkeys(with_batch(pool, max(steps[-1], seats), seats) for pool in pools)
+        )
+        tables = pool_tables(
+            shapes,
+            [pool_costs(setting, shape, self.site) for shape in shapes],
+            self.demand,
+            steps,
+            self._most_running(pools),
+            self.site.engines[setting.engine].scheduling == "alternating",
+        )
+        number = {(s.tp, s.pp, s.dp, s.ep): place for place, s in enumerate(shapes)}
+        kv = [self._kv(pool, setting) for pool in pools]
+        return _Variants(
+            tables=tables,
+            layout=np.array([number[pool.tp, pool.pp, pool.dp, pool.ep] for pool in pools]),
+            step=np.array([steps.index(pool.max_num_batched_tokens) for pool in pools]),
+            ranks=np.array([float(pool.dp) for pool in pools]),
+            chips=np.array([float(pool.chips_per_replica) for pool in pools]),
+            most_running=np.array([most for most, _ in kv]),
+            kv_tokens=np.array([tokens for _, tokens in kv]),
+            link_s=np.array([self._link_s(pool, setting) for pool in pools]),
+        )
+
+    def _most_running(self, pools: Sequence[Pool]) -> int:
+        """The most requests on a replica that any load can lead to."""
+        held = max(pool.dp * pool.max_num_seqs for pool in pools)
+        users = self._users()
+        known = [n for n in users if n is not None]
+        return min(held, max(known)) if len(known) == len(users) else held
+
+    def _kv(self, pool: Pool, setting: DeploymentPlan) -> tuple[float, float]:
+        """Requests a replica holds by its seats and KV memory, and the KV tokens of a rank."""
+        site, block = self.site, setting.block_size
+        ledger = hbm_ledger(
+            site.model, site.chips[pool.chip], pool, setting, site.longest_request_tokens
+        )
+        blocks = ledger.kv_blocks(block)
+        context = self.demand.context_tokens
+        if pool.role in ("prefill", "midfill"):
+            context = self.demand.input_tokens
+        held = blocks / (context / block + ledger.request_blocks(block))
+        return pool.dp * max(1.0, min(float(pool.max_num_seqs), held)), float(blocks * block)
+
+    def _link_s(self, pool: Pool, setting: DeploymentPlan) -> float:
+        """Seconds to hand a request's KV to the next pool, the link to itself."""
+        if len(self.plans.variants) == 1:
+            return 0.0
+        others = [variants[0] for variants in self.plans.variants if variants[0].role != pool.role]
+        plan = setting.model_copy(update={"pools": (pool, *others)})
+        size = kv_bytes_per_request(
+            self.site.model, setting.precision, int(self.demand.input_tokens)
+        )
+        return link_of(plan, pool, self.site).seconds(size)
+
+
+def _first_alike(settings: Sequence[DeploymentPlan], place: int) -> int:
+    """The first setting that the formulas cannot tell from the one at `place`."""
+
+    def seen(setting: DeploymentPlan) -> tuple[object, ...]:
+        tiers = setting.kv
+        affine = setting.router == "prefix-affinity"
+        return tiers.host_gb_per_chip, tiers.shared_gb, setting.midfill_threshold_tokens, affine
+
+    wanted = seen(settings[place])
+    return next(n for n, setting in enumerate(settings) if seen(setting) == wanted)

@@ -1,0 +1,179 @@
+"""Seconds of decoding and of prefill for every layout of a pool, tabled once from its `StepCosts`.
+
+A layout's tables serve all its batches, replicas and loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from objectives.cost import StepCosts
+from objectives.estimate.demand import Demand
+from spaces.plan import Pool
+
+Values = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PoolTables:
+    """Tables of the layouts [l] of a pool, all of one engine, chip kind and precision.
+
+    `decode_s` [l, m] are the seconds of an output token where `running` [m] requests decode on a
+    replica. Of prompts, with at most `step_tokens` [b] new tokens in a step, without and with the
+    cache full of what can be reused [w]: `prompt_s` [l, b, w, s] are the seconds of request `s` of
+    the demand's sample alone on a replica; `packed_s` [l, b, w, s] what it takes of its rank's
+    time where prompts fill every step; `chunks` [b, w, s] the steps it needs. `added_s`
+    [l, b, w, m] is what a chunk of a prompt adds to the step of `running` decoding requests.
+    """
+
+    running: Values
+    step_tokens: Ints
+    decode_s: Values
+    prompt_s: Values
+    packed_s: Values
+    chunks: Values
+    added_s: Values
+
+
+def pool_tables(
+    layouts: Sequence[Pool],
+    costs: Sequence[StepCosts],
+    demand: Demand,
+    step_tokens: Sequence[int],
+    most_running: int,
+    alternating: bool,
+) -> PoolTables:
+    """The tables of `layouts`, whose `costs` reach up to the largest step."""
+    running = running_grid(most_running)
+    steps = np.array(sorted(step_tokens))
+    chunks = np.ceil(demand.new_tokens / steps[:, None, None])
+    decode, prompt, packed, added = [], [], [], []
+    for layout, cost in zip(layouts, costs, strict=True):
+        reader = _Layout(layout, cost, demand)
+        decode.append(reader.decode_s(running).sum(axis=0))
+        prompts = [reader.prompt_s(int(step)) for step in steps]
+        prompt.append([alone for alone, _ in prompts])
+        packed.append([filled for _, filled in prompts])
+        added.append([reader.added_s(int(step), running, alternating) for step in steps])
+    return PoolTables(
+        running=running,
+        step_tokens=steps,
+        decode_s=np.array(decode),
+        prompt_s=np.array(prompt),
+        packed_s=np.array(packed),
+        chunks=chunks,
+        added_s=np.array(added),
+    )
+
+
+def running_grid(most: int) -> Values:
+    """1, 2, 3, 4, 6, 8, 12, ... up to the first number that reaches `most`."""
+    powers = 2 ** np.arange(max(2, int(np.ceil(np.log2(max(most, 2)))) + 1))
+    both = np.unique(np.concatenate([powers, 3 * powers[1:] // 2]))
+    return both[: int(np.searchsorted(both, most)) + 1].astype(np.float64)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Reads the step costs of one layout for many batches at once."""
+
+    pool: Pool
+    costs: StepCosts
+    demand: Demand
+
+    def decode_s(self, running: Values) -> Values:
+        """Seconds of each stage [stage, m] of a step without prompts.
+
+        With pipeline stages the requests go round in as many micro-batches, each as large as an
+        even share.
+        """
+        costs, context = self.costs, self.demand.context_tokens
+        flights = np.minimum(running, self.pool.pp)
+        total = running / flights
+        busiest = np.ceil(total / self.pool.dp)
+        padded = costs.graph_tokens[np.minimum(busiest, len(costs.graph_tokens) - 1).astype(int)]
+        windowed = min(context, costs.window_tokens)
+        per_request = costs.decode_request_s + context * costs.decode_token_s
+        per_request = per_request + windowed * costs.decode_window_token_s
+        seconds = self._products_s(padded, total) + costs.decode_base_s[:, None]
+        seconds += busiest * per_request[:, None]
+        seconds[0] += costs.host_s + costs.request_s * total
+        return seconds
+
+    def prompt_s(self, step: int) -> tuple[Values, Values]:
+        """Of each request of the sample [w, s]: seconds alone on a replica, and of a rank's time
+        where prompts fill every step of all ranks.
+
+        Alone, the chunks of a prompt follow one another through the pipeline stages; where steps
+        are filled the slowest stage counts.
+        """
+        costs, new = self.costs, self.demand.new_tokens
+        chunks = np.ceil(new / step)
+        last = new - (chunks - 1) * step
+        fixed = costs.eager_s + costs.prefill_base_s
+        fixed[0] += costs.host_s + costs.request_s
+        attention = self._attention_s()
+        whole = self._products_s(np.array([step]), np.array([step]))[:, :, None]
+        alone = (chunks - 1) * whole + self._products_s(last, last)
+        alone = alone + chunks * fixed[:, None, None] + attention
+        stages = costs.stages
+        latency = alone.sum(axis=0) * (1 + (chunks - 1) / stages) / chunks
+        every_rank = np.array([float(step * self.pool.dp)])
+        full = self._products_s(np.array([step]), every_rank)[:, 0] + fixed
+        filled = (new / step) * full[:, None, None] + attention
+        return latency, filled.max(axis=0)
+
+    def added_s(self, step: int, running: Values, alternating: bool) -> Values:
+        """What one chunk adds to a step of decoding requests [w, m], the mean of the sample.
+
+        An alternating engine stops decoding for the chunk.
+        """
+        costs, new = self.costs, self.demand.new_tokens
+        chunks = np.ceil(new / step)
+        chunk = new.sum(axis=1) / chunks.sum(axis=1)
+        attention = self._attention_s().sum(axis=2) / chunks.sum(axis=1)
+        fixed = costs.eager_s + costs.prefill_base_s
+        fixed[0] += costs.request_s + (costs.host_s if alternating else 0.0)
+        own = (fixed[:, None] + attention).sum(axis=0)
+        flights = np.minimum(running, self.pool.pp)
+        total = np.zeros_like(running) if alternating else running / flights
+        busiest = np.ceil(total / self.pool.dp)
+        with_chunk = np.stack(
+            [self._products_s(c + busiest, c + total).sum(axis=0) for c in chunk]
+        )
+        if alternating:
+            stopped: Values = own[:, None] + with_chunk
+            return stopped
+        padded = costs.graph_tokens[np.minimum(busiest, len(costs.graph_tokens) - 1).astype(int)]
+        without = self._products_s(padded, total).sum(axis=0)
+        added: Values = own[:, None] + np.maximum(with_chunk - without, 0.0)
+        return added
+
+    def _products_s(self, busiest: Values | Ints, total: Values | Ints) -> Values:
+        """Layers [stage, ...] for the tokens of the busiest rank and of all ranks."""
+        costs = self.costs
+        return np.stack(
+            [
+                np.interp(busiest, costs.grid, costs.token_s[stage])
+                + np.interp(total, costs.grid, costs.expert_s[stage])
+                for stage in range(costs.stages)
+            ]
+        )
+
+    def _attention_s(self) -> Values:
+        """Attention of all chunks [stage, w, s] of each request of the sample."""
+        costs, new, cached = self.costs, self.demand.new_tokens, self.demand.cached_tokens
+        window = costs.window_tokens
+        pairs = new * cached + new * (new + 1) / 2
+        rising = np.minimum(np.maximum(window - cached, 0.0), new)
+        windowed = rising * cached + rising * (rising + 1) / 2 + (new - rising) * window
+        multiply = np.multiply.outer(costs.pair_s, pairs)
+        multiply += np.multiply.outer(costs.window_pair_s, windowed)
+        read = np.multiply.outer(costs.read_s, cached + new)
+        own: Values = np.multiply.outer(costs.chunk_token_s, new)
+        return own + np.maximum(multiply, read)

@@ -1,0 +1,121 @@
+"""All plans of a branch as arrays: which layout, batch and replicas each pool of each plan has.
+
+A plan object costs more to make than to estimate, so whoever looks at all plans of a space looks
+at these tables, and makes objects of the few plans it wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from spaces.layouts import with_batch
+from spaces.plan import DeploymentPlan, Load, Pool
+from spaces.space import Branch, SearchSpace
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class BranchPlans:
+    """The plans of one branch, each load apart.
+
+    A plan is a *combination* of pools, a *setting* (what does not concern one pool: tiers,
+    thresholds, router) and a load, numbered in this order with the load fastest. Pool `j` of
+    combination `i` is `replicas[i, j]` times `variants[j][variant[i, j]]`, a pool of one replica
+    with its layout and batch.
+    """
+
+    branch: Branch
+    variants: tuple[tuple[Pool, ...], ...]
+    variant: Ints
+    replicas: Ints
+    settings: tuple[DeploymentPlan, ...]
+    loads: tuple[Load | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.variant) * len(self.settings) * len(self.loads)
+
+    def plan(self, number: int) -> DeploymentPlan:
+        """The plan of a number from 0 to the length of the branch."""
+        rest, load = divmod(number, len(self.loads))
+        combination, setting = divmod(rest, len(self.settings))
+        pools = tuple(
+            self.variants[place][self.variant[combination, place]].model_copy(
+                update={"replicas": int(self.replicas[combination, place])}
+            )
+            for place in range(len(self.variants))
+        )
+        update = {"pools": pools, "load": self.loads[load]}
+        return self.settings[setting].model_copy(update=update)
+
+    @cached_property
+    def chips(self) -> Ints:
+        """Chips that each combination occupies."""
+        sizes = [
+            np.array([variant.chips_per_replica for variant in variants])
+            for variants in self.variants
+        ]
+        columns = [
+            size[self.variant[:, place]] * self.replicas[:, place]
+            for place, size in enumerate(sizes)
+        ]
+        total: Ints = np.sum(columns, axis=0)
+        return total
+
+
+def enumerated(space: SearchSpace) -> tuple[BranchPlans, ...]:
+    """The plans of every branch of a space; together as many as `space.size()`."""
+    return tuple(_branch(space, branch) for branch in space.legal)
+
+
+def _branch(space: SearchSpace, branch: Branch) -> BranchPlans:
+    variants = tuple(
+        tuple(
+            with_batch(layout, step, seats)
+            for layout in layouts
+            for step, seats in space.batches(branch, layout)
+        )
+        for layouts in space.legal[branch]
+    )
+    left = {kind: budget.most for kind, budget in space.site.budget.items()}
+    variant, replicas = _combinations(branch.chips, variants, left)
+    return BranchPlans(branch, variants, variant, replicas, space.settings(branch), space.loads)
+
+
+def _combinations(
+    chips: Sequence[str], variants: Sequence[Sequence[Pool]], budget: dict[str, int]
+) -> tuple[Ints, Ints]:
+    """Every choice of a variant and replicas for each pool that stays within the chip budget.
+
+    Pools are added one by one: what can be added to a combination is, with the additions sorted
+    by their chips, a leading part of them.
+    """
+    variant = np.zeros((1, 0), dtype=np.int64)
+    replicas = np.zeros((1, 0), dtype=np.int64)
+    left = {kind: np.array([most]) for kind, most in budget.items()}
+    for chip, pools in zip(chips, variants, strict=True):
+        place, count, size = _additions(pools, budget[chip])
+        fitting = np.searchsorted(size, left[chip], side="right")
+        row = np.repeat(np.arange(len(variant)), fitting)
+        added = np.arange(len(row)) - np.repeat(np.cumsum(fitting) - fitting, fitting)
+        variant = np.column_stack([variant[row], place[added]])
+        replicas = np.column_stack([replicas[row], count[added]])
+        left = {kind: chips_left[row] for kind, chips_left in left.items()}
+        left[chip] = left[chip] - size[added]
+    return variant, replicas
+
+
+def _additions(pools: Sequence[Pool], budget: int) -> tuple[Ints, Ints, Ints]:
+    """Places in `pools`, replicas and chips of every pool that a budget allows, by chips."""
+    sizes = np.array([pool.chips_per_replica for pool in pools])
+    most = budget // sizes
+    place = np.repeat(np.arange(len(pools)), most)
+    count = 1 + np.arange(len(place)) - np.repeat(np.cumsum(most) - most, most)
+    size = sizes[place] * count
+    order = np.argsort(size, kind="stable")
+    return place[order], count[order], size[order]

@@ -1,0 +1,235 @@
+"""The estimate of a steady state against the simulator, the step costs and Little's law."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from objectives.assess import assess
+from objectives.cost import RankBatch, step_seconds
+from objectives.deployment import pool_costs
+from objectives.estimate import demand_of, estimable, estimated
+from objectives.estimate.tables import pool_tables, running_grid
+from objectives.measures import Slo
+from objectives.workload import SyntheticSpec, Workload, generate
+from spaces.enumeration import enumerated
+from spaces.options import SpaceOptions
+from spaces.plan import EngineName, Load, Topology
+from spaces.space import SearchSpace
+from tests.spaces.worlds import plan_of, site_of, space_of
+
+Values = npt.NDArray[np.float64]
+PLANS = 24  # of each branch, simulated
+NAMES = ("tpot_mean_ms", "output_tokens_per_s_per_chip", "ttft_p50_ms")
+
+
+def workload_of(requests: int = 240, **keys: Any) -> Workload:
+    spec = {
+        "requests": requests,
+        "input_tokens": {"lognormal": {"mean": 1500, "cv": 0.8}, "max": 8000},
+        "output_tokens": {"lognormal": {"mean": 250, "cv": 0.6}, "max": 1500},
+    }
+    return generate(SyntheticSpec.model_validate(spec | keys), seed=1)
+
+
+def small_space(
+    model: str, chips: dict[str, int], engine: EngineName = "vllm", **options: Any
+) -> SearchSpace:
+    return space_of(
+        site_of(model, chips, request=10_000, engine=engine),
+        SpaceOptions(max_num_seqs=(16, 128), max_num_batched_tokens=(2048, 8192), **options),
+        engines=(engine,),
+        concurrencies=(1, 4, 12, 32),
+    )
+
+
+SPACES = {
+    "dense": small_space("llama-3.1-8b", {"h100": 4}),
+    "experts": small_space("qwen3-235b-a22b", {"h200": 16}, pipeline_parallel=1),
+    "alternating": small_space("qwen3-32b", {"h200": 8}, engine="sglang"),
+}
+
+
+@cache
+def compared(name: str) -> dict[str, dict[str, tuple[Values, Values]]]:
+    """Of some plans of each topology: estimated and simulated values by metric."""
+    space, workload = SPACES[name], workload_of()
+    found: dict[str, dict[str, tuple[Values, Values]]] = {}
+    chance = np.random.default_rng(1)
+    for table in enumerated(space):
+        numbers = chance.choice(len(table), min(PLANS, len(table)), replace=False)
+        guess = estimated(table, space.site, demand_of(workload), NAMES)
+        told = [assess(table.plan(int(n)), space.site, workload).metrics for n in numbers]
+        found[table.branch.topology] = {
+            metric: (guess[metric][numbers], np.array([one[metric] for one in told]))
+            for metric in NAMES
+        }
+    return found
+
+
+@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("topology", ("aggregated", "prefill-decode"))
+def test_the_estimate_is_near_the_simulation(name: str, topology: str) -> None:
+    """Half of the plans are within a few percent, and nine of ten within a fifth."""
+    by_metric = compared(name)[topology]
+    for metric, (half, most) in {
+        "tpot_mean_ms": (0.04, 0.2),
+        "output_tokens_per_s_per_chip": (0.05, 0.2),
+        "ttft_p50_ms": (0.35, 1.2),
+    }.items():
+        guess, told = by_metric[metric]
+        off = np.abs(np.log(guess / told))
+        assert np.median(off) < half, (metric, np.median(off))
+        assert np.quantile(off, 0.9) < most, (metric, np.quantile(off, 0.9))
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_the_estimate_ranks_plans_as_the_simulation_does(name: str) -> None:
+    for by_metric in compared(name).values():
+        for metric in ("tpot_mean_ms", "output_tokens_per_s_per_chip"):
+            guess, told = by_metric[metric]
+            one, other = (np.argsort(np.argsort(values)) for values in (guess, told))
+            assert np.corrcoef(one, other)[0, 1] > 0.95, metric
+
+
+@pytest.mark.parametrize(
+    "pool", [{"tp": 4}, {"tp": 2, "pp": 2}, {"tp": 1, "dp": 8, "ep": 8}], ids=str
+)
+def test_a_tabled_token_takes_the_seconds_of_its_step(pool: dict[str, int]) -> None:
+    model = "qwen3-235b-a22b" if "ep" in pool else "qwen3-32b"
+    plan = plan_of(model, "h200", "vllm", **pool)
+    site, demand = site_of(model, {"h200": 8}), demand_of(workload_of())
+    layout, costs = plan.pools[0], pool_costs(plan, plan.pools[0], site)
+    tables = pool_tables([layout], [costs], demand, [8192], 64, alternating=False)
+    context = int(demand.context_tokens)
+    for running in (8 * layout.pp, 32 * layout.pp):
+        share = running // layout.pp // layout.dp
+        batch = RankBatch(decode_contexts=(context,) * share)
+        seconds = sum(step_seconds(costs, [batch] * layout.dp))
+        place = tables.running.tolist().index(running)
+        assert tables.decode_s[0, place] == pytest.approx(seconds, rel=1e-3)
+
+
+def test_a_prompt_alone_takes_the_seconds_of_its_chunks() -> None:
+    plan = plan_of("qwen3-32b", "h200", tp=4)
+    site = site_of("qwen3-32b", {"h200": 8})
+    demand = demand_of(workload_of(input_tokens=5000))
+    costs = pool_costs(plan, plan.pools[0], site)
+    tables = pool_tables(plan.pools, [costs], demand, [2048], 8, alternating=False)
+    chunks = [(2048, 0), (2048, 2048), (904, 4096)]
+    seconds = sum(sum(step_seconds(costs, [RankBatch(chunks=(chunk,))])) for chunk in chunks)
+    assert tables.chunks[0, 0, 0] == 3
+    assert tables.prompt_s[0, 0, 0, 0] == pytest.approx(seconds, rel=0.01)
+
+
+def everything(space: SearchSpace, workload: Workload, *names: str) -> list[dict[str, Values]]:
+    return [
+        estimated(table, space.site, demand_of(workload), names) for table in enumerated(space)
+    ]
+
+
+def test_littles_law_closes() -> None:
+    """Users = requests per second times the seconds of a request, queue and all."""
+    workload = workload_of(requests=100_000, output_tokens={"lognormal": {"mean": 250, "cv": 0.6}})
+    names = ("requests_per_s", "ttft_mean_ms", "tpot_mean_ms")
+    space = SPACES["dense"]
+    output_tokens = demand_of(workload).output_tokens
+    users = np.array([load.concurrency for load in space.loads if load], dtype=np.float64)
+    for metrics in everything(space, workload, *names):
+        seconds = metrics["ttft_mean_ms"] / 1e3
+        seconds = seconds + metrics["tpot_mean_ms"] / 1e3 * (output_tokens - 1)
+        inside = (metrics["requests_per_s"] * seconds).reshape(-1, len(users))
+        off = np.abs(inside / users - 1)
+        assert np.median(off) < 0.03
+        assert np.quantile(off, 0.95) < 0.2
+
+
+def test_an_open_loop_serves_what_is_offered_up_to_its_capacity() -> None:
+    space = small_space("llama-3.1-8b", {"h100": 4})
+    rates = (0.1, 1.0, 1000.0)
+    space = replace(space, loads=tuple(Load(request_rate=rate) for rate in rates))
+    for metrics in everything(space, workload_of(), "requests_per_s", "ttft_p50_ms"):
+        served = metrics["requests_per_s"].reshape(-1, len(rates))
+        assert served[:, 0] == pytest.approx(0.1, rel=1e-3)
+        assert (served[:, 2] < 1000).all()
+        assert (np.diff(served, axis=1) >= -1e-9).all()
+
+
+def test_prefixes_that_fit_into_the_caches_shorten_prefill() -> None:
+    space = small_space("llama-3.1-8b", {"h100": 1})
+    apart, shared = (
+        everything(
+            space, workload_of(input_tokens=4096, shared_prefix_tokens=tokens), "ttft_p50_ms"
+        )
+        for tokens in (0, 3072)
+    )
+    for one, other in zip(apart, shared, strict=True):
+        assert (other["ttft_p50_ms"] < one["ttft_p50_ms"]).all()
+
+
+def test_what_follows_from_chips_is_exact() -> None:
+    space, workload = SPACES["dense"], workload_of()
+    prices = {"h100": 3.0}
+    for table in enumerated(space):
+        metrics = estimated(
+            table, space.site, demand_of(workload), ("chips", "usd_per_hour"), prices=prices
+        )
+        for number in range(0, len(table), 97):
+            assert metrics["chips"][number] == table.plan(number).chips
+            assert metrics["usd_per_hour"][number] == pytest.approx(3 * table.plan(number).chips)
+
+
+def test_the_share_within_limits_is_a_share_and_falls_with_the_limit() -> None:
+    space, workload = SPACES["dense"], workload_of()
+    table = enumerated(space)[0]
+    shares = [
+        estimated(
+            table,
+            space.site,
+            demand_of(workload),
+            ("slo_attainment",),
+            slo=Slo(ttft_ms=limit_ms, e2e_ms=60_000),
+        )["slo_attainment"]
+        for limit_ms in (1, 100, 1000, 1e7)
+    ]
+    assert (np.diff(shares, axis=0) >= -1e-12).all()
+    assert (shares[0] < 0.1).all() and (shares[-1] <= 1.0).all() and shares[-1].max() == 1.0
+
+
+def test_what_is_not_known_is_not_a_number() -> None:
+    table = enumerated(SPACES["dense"])[0]
+    metrics = estimated(
+        table, SPACES["dense"].site, demand_of(workload_of()), ("hbm_gb_per_chip",)
+    )
+    assert np.isnan(metrics["hbm_gb_per_chip"]).all() and len(metrics["hbm_gb_per_chip"]) == len(
+        table
+    )
+
+
+def test_three_pools_are_known_and_others_are_not() -> None:
+    options = SpaceOptions(
+        topology="prefill-midfill-decode",
+        shared_gb=1000.0,
+        retention="write-through",
+        max_num_seqs=16,
+        max_num_batched_tokens=8192,
+    )
+    space = space_of(site_of("gpt-oss-120b", {"h200": 8}), options, concurrencies=(4,))
+    table = enumerated(space)[0]
+    assert estimable(table)
+    workload = workload_of(input_tokens=4096, shared_prefix_tokens=3072)
+    metrics = estimated(table, space.site, demand_of(workload), NAMES)
+    assert all(np.isfinite(values).all() and (values > 0).all() for values in metrics.values())
+    other = cast(Topology, "two towers")
+    assert not estimable(replace(table, branch=replace(table.branch, topology=other)))
+
+
+def test_the_grid_of_batches_reaches_the_most() -> None:
+    assert running_grid(1).tolist() == [1]
+    assert running_grid(5).tolist() == [1, 2, 3, 4, 6]
+    assert running_grid(300)[-1] == 384
