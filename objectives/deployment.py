@@ -48,21 +48,24 @@ def _replica(pool: Pool) -> Pool:
 
 
 def _setup(plan: DeploymentPlan, pool: Pool, site: Site) -> PoolSetup:
-    chip = site.chips[pool.chip]
+    chip, engine = site.chips[pool.chip], site.engines[plan.engine]
     ledger = hbm_ledger(site.model, chip, pool, plan, site.longest_request_tokens)
+    takes_prompts = pool.role != "decode"
     return PoolSetup(
         role=pool.role,
         replicas=pool.replicas,
         ranks=pool.dp,
         seats=pool.max_num_seqs,
         step_tokens=pool.max_num_batched_tokens,
-        alternating=site.engines[plan.engine].scheduling == "alternating",
+        alternating=engine.scheduling == "alternating",
         kv_blocks=ledger.kv_blocks(plan.block_size),
         request_blocks=ledger.request_blocks(plan.block_size),
         costs=pool_costs(plan, pool, site),
         host_tokens=host_kv_tokens(site.model, pool, plan),
         host_s_per_token=_host_s_per_token(plan, pool, site),
         link_bytes_per_s=link_of(plan, pool, site).bytes_per_s,
+        admission_steps=engine.admission_steps if takes_prompts else 1,
+        admission_together=engine.admission_together,
     )
 
 

@@ -19,6 +19,7 @@ from statistics import median
 from typing import cast, get_args
 
 from objectives.assess import assess
+from objectives.published_runs import published_runs, run_setting
 from objectives.workload import SyntheticSpec, Workload, generate
 from spaces import catalog
 from spaces.chip import ChipSpec
@@ -38,7 +39,7 @@ MEASURED = {
 }
 # What engines are started with in the published runs, where a row does not say.
 STEP_TOKENS, LEAST_SEATS = 8192, 256
-LEAST_REQUESTS, MOST_REQUESTS = 100, 4000
+LEAST_REQUESTS, MOST_REQUESTS = 40, 10000
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,16 @@ def _deployment(row: Row) -> tuple[DeploymentPlan, Site]:
     if tp * dp * pp != chips:
         raise InputError("the mapping contradicts the chip count")
     concurrency = int(float(row["concurrency"]))
+    setting = run_setting(
+        row["workload"],
+        engine=cast(EngineName, engine.name),
+        chip=chip.name,
+        model=model.name,
+        weights=row["precision_weights"],
+        tp=tp,
+        attention_dp=dp > 1,
+    )
+    step_tokens = setting.step_tokens or (setting.inputs_a_step or 0) * int(row["isl"] or 0)
     pool = Pool(
         role="aggregated",
         chip=chip.name,
@@ -150,16 +161,23 @@ def _deployment(row: Row) -> tuple[DeploymentPlan, Site]:
         ep=ep,
         dp=dp,
         max_num_seqs=max(LEAST_SEATS, -(-concurrency // dp)),
-        max_num_batched_tokens=max(STEP_TOKENS, -(-concurrency // dp)),
+        max_num_batched_tokens=max(step_tokens or STEP_TOKENS, -(-concurrency // dp)),
     )
     plan = DeploymentPlan(
         model=model.name,
         engine=cast(EngineName, engine.name),
         topology="aggregated",
         pools=(pool,),
-        precision=_precision(row, model, chip),
+        precision=_precision(row, model, chip, setting.kv),
         load=Load(concurrency=concurrency),
         prefix_caching=False,
+        hbm_fraction=setting.hbm_fraction or engine.hbm_fraction,
+    )
+    engine = engine.model_copy(
+        update={
+            "admission_steps": setting.admission_steps_at(concurrency),
+            "admission_together": setting.admission_together,
+        }
     )
     longest = int(1.25 * (float(row["isl_mean"]) + float(row["osl_mean"])))
     site = Site(
@@ -173,12 +191,12 @@ def _deployment(row: Row) -> tuple[DeploymentPlan, Site]:
     return plan, site
 
 
-def _precision(row: Row, model: ModelSpec, chip: ChipSpec) -> Precision:
+def _precision(row: Row, model: ModelSpec, chip: ChipSpec, published: KvDtype | None) -> Precision:
     """Formats of a row, which names one for the weights and hardly ever one for KV.
 
     Four-bit weights are mxfp4 where the checkpoint's own are, else the vendor's format. KV is
-    taken as fp8 on chips with fp4 units, where the published recipes set it, and as bf16
-    elsewhere.
+    as `published` where the row's launch script is known, else taken as fp8 on chips with fp4
+    units and as bf16 elsewhere.
     """
     asked = row["precision_weights"]
     native = model.native_weights.routed_experts
@@ -186,7 +204,7 @@ def _precision(row: Row, model: ModelSpec, chip: ChipSpec) -> Precision:
     weights = {"fp4": four_bit}.get(asked, asked)
     if weights not in get_args(WeightsName):
         raise InputError("unknown weight format", value=asked)
-    kv = row["precision_kv"] or ("fp8" if chip.fp4_tflops else "bf16")
+    kv = row["precision_kv"] or published or ("fp8" if chip.fp4_tflops else "bf16")
     return Precision(
         weights="native" if weights == native else cast(WeightsName, weights),
         kv=cast(KvDtype, kv),
@@ -196,8 +214,9 @@ def _precision(row: Row, model: ModelSpec, chip: ChipSpec) -> Precision:
 def _workload(row: Row, concurrency: int) -> Workload:
     """Requests as the load generator drew them: lengths uniform around the stated means."""
     spread = 1 / 9 if "InferenceX" in row["workload"] else 1.0  # [0.8, 1.0] and [0, 1] x nominal
+    asked = published_runs().requests_per_user * concurrency
     spec = {
-        "requests": min(MOST_REQUESTS, max(LEAST_REQUESTS, 6 * concurrency)),
+        "requests": min(MOST_REQUESTS, max(LEAST_REQUESTS, asked)),
         "input_tokens": _uniform(float(row["isl_mean"]), spread),
         "output_tokens": _uniform(float(row["osl_mean"]), spread),
     }

@@ -16,7 +16,9 @@ class EngineSpec(Document):
     `scheduling` is `mixed` where one step holds decoding requests and prefill chunks together, and
     `alternating` where a step is either prefill or decode. `block_size` is in tokens.
     `expert_parallel_sizes` is the rule for the ranks over which experts are spread: `one-or-all`
-    of the tp x dp ranks of a stage, or any of their `divisors`. `attention_dp_sizes` is the rule
+    of the tp x dp ranks of a stage, or any of their `divisors`. Prompts are let in beside running
+    requests every `admission_steps` steps, or, with `admission_together`, as soon as every
+    attention data-parallel rank has one, too. `attention_dp_sizes` is the rule
     for attention data parallelism: `any`, or `one-or-all` ranks. Without
     `stages_exchange_kv`, pools that hand KV to one another have a single pipeline stage and TP
     sizes of which one divides the other.
@@ -34,6 +36,8 @@ class EngineSpec(Document):
     expert_parallel_sizes: Literal["one-or-all", "divisors"]
     attention_dp_sizes: Literal["any", "one-or-all"]
     stages_exchange_kv: bool = True
+    admission_steps: PositiveInt = 1
+    admission_together: bool = False
     exportable: bool = True
     source: str
     checked: str

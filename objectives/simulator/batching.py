@@ -10,6 +10,7 @@ preempted and computed again later.
 
 from __future__ import annotations
 
+from objectives.simulator.admission import admission_blocks, looks_now, may_admit
 from objectives.simulator.cache import (
     available_blocks,
     blocks_for,
@@ -38,8 +39,21 @@ def fill_batch(state: State, replica_id: int, flight: int) -> int:
     """Choose the tokens of the replica's next micro-batch, named `flight`.
 
     Marks each chosen request with the flight and its `step_tokens`, takes the blocks they need,
-    and admits new requests. Returns the requests chosen, over all ranks.
+    and admits new requests if it is time to look at the queues, or if there is nothing else to do.
+    Returns the requests chosen, over all ranks.
     """
+    look = looks_now(state, replica_id)
+    chosen = _fill(state, replica_id, flight, look)
+    if chosen == 0 and not look:
+        look = True
+        chosen = _fill(state, replica_id, flight, look)
+    if look and chosen > 0:
+        state.replicas[replica_id].begun_steps = 0
+    return chosen
+
+
+@compiled
+def _fill(state: State, replica_id: int, flight: int, look: bool) -> int:
     replica = state.replicas[replica_id]
     pool = state.pools[replica.pool]
     ranks = range(replica.first_rank, replica.first_rank + pool.ranks)
@@ -49,31 +63,17 @@ def fill_batch(state: State, replica_id: int, flight: int) -> int:
             if state.ranks[rank_id].outstanding > 0:
                 decodes = _choose_decodes(state, rank_id, flight)
                 budget = pool.step_tokens - decodes
-                chunks = _choose_prompts(state, rank_id, flight, budget, decodes)
+                chunks = _choose_prompts(state, rank_id, flight, budget, decodes, look)
                 chosen += decodes + chunks
         return chosen
     for rank_id in ranks:
         if state.ranks[rank_id].outstanding > 0:
-            chosen += _choose_prompts(state, rank_id, flight, pool.step_tokens, 0)
+            chosen += _choose_prompts(state, rank_id, flight, pool.step_tokens, 0, look)
     if chosen == 0:
         for rank_id in ranks:
             if state.ranks[rank_id].outstanding > 0:
                 chosen += _choose_decodes(state, rank_id, flight)
     return chosen
-
-
-@compiled
-def may_admit(state: State, rank_id: int) -> bool:
-    """Whether the first waiting request of a rank would be admitted now."""
-    rank = state.ranks[rank_id]
-    if rank.waiting == 0 or rank.running >= state.pools[rank.pool].seats:
-        return False
-    request_id = rank.queue_head
-    found, below, idle = matched_blocks(state, rank_id, request_id)
-    needed = _admission_blocks(state, rank_id, request_id, found, below)
-    pool = state.pools[rank.pool]
-    left = available_blocks(state, rank_id) - needed - idle * pool.blocks_per_slot
-    return bool(left >= (pool.watermark_blocks if rank.running > 0 else 0))
 
 
 @compiled
@@ -179,8 +179,10 @@ def _leave_seat(state: State, rank_id: int, request_id: int) -> None:
 
 
 @compiled
-def _choose_prompts(state: State, rank_id: int, flight: int, budget: int, already: int) -> int:
-    """Chunks of prompts under way, then of newly admitted ones, up to `budget` tokens.
+def _choose_prompts(
+    state: State, rank_id: int, flight: int, budget: int, already: int, look: bool
+) -> int:
+    """Chunks of prompts under way, then, with `look`, of newly admitted ones, to `budget` tokens.
 
     `already` requests of the rank are in the micro-batch.
     """
@@ -190,7 +192,7 @@ def _choose_prompts(state: State, rank_id: int, flight: int, budget: int, alread
     chosen, place = 0, 0
     while budget > 0 and (most == 0 or already + chosen < most):
         if place == rank.running and not (
-            may_admit(state, rank_id) and _admit(state, rank_id) >= 0
+            look and may_admit(state, rank_id) and _admit(state, rank_id) >= 0
         ):
             break
         request = state.requests[state.seats[rank.seats_start + place]]
@@ -202,16 +204,6 @@ def _choose_prompts(state: State, rank_id: int, flight: int, budget: int, alread
             budget -= request.step_tokens
             chosen += 1
     return chosen
-
-
-@compiled
-def _admission_blocks(state: State, rank_id: int, request_id: int, found: int, below: int) -> int:
-    """Blocks a waiting request needs: its prompt beyond the cached part, and fetched blocks."""
-    pool = state.pools[state.ranks[rank_id].pool]
-    clock = state.clock[0]
-    tokens = state.requests[request_id].target - found * clock.slot_tokens
-    private = blocks_for(tokens, clock.block_tokens) + pool.fixed_blocks
-    return int(private + below * pool.blocks_per_slot)
 
 
 @compiled
@@ -229,7 +221,7 @@ def _admit(state: State, rank_id: int) -> int:
         _receive(state, rank_id, request_id)
         return int(request_id)
     found, _, _ = matched_blocks(state, rank_id, request_id)
-    private = _admission_blocks(state, rank_id, request_id, found, 0)
+    private = admission_blocks(state, rank_id, request_id, found, 0)
     host, ssd, store = pin_prefix(state, rank_id, request_id, found)
     take_blocks(state, rank_id, private)
     request.private_blocks = private

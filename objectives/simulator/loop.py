@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from objectives.simulator.batching import enqueue, fill_batch, may_admit
+from objectives.simulator.admission import (
+    count_begun,
+    count_leapt,
+    looks_early,
+    may_admit,
+    steps_to_look,
+)
+from objectives.simulator.batching import enqueue, fill_batch
 from objectives.simulator.cache import blocks_for, give_back, release, share_prompt
 from objectives.simulator.compiled_state import state_of
 from objectives.simulator.events import drop_first, push
@@ -221,15 +228,22 @@ def _can_ever_fit(state: State, request_id: int) -> bool:
 @compiled
 def _join(state: State, rank_id: int, request_id: int) -> None:
     """Queue a request on a rank; a leap that could let it in is cut short."""
-    alone = state.ranks[rank_id].waiting == 0
+    rank = state.ranks[rank_id]
+    alone = rank.waiting == 0
     enqueue(state, rank_id, request_id)
     if alone and may_admit(state, rank_id):
-        _interrupt(state, state.ranks[rank_id].replica)
+        _cut_leap(state, rank.replica, _is_closed(state, rank.replica))
 
 
 @compiled
 def _interrupt(state: State, replica_id: int) -> None:
     """Something new is at hand for a replica: end its leap after the present step, or wake it."""
+    _cut_leap(state, replica_id, False)
+
+
+@compiled
+def _cut_leap(state: State, replica_id: int, at_look: bool) -> None:
+    """End a leap after the present step, or before the next look at the queues, or wake."""
     replica = state.replicas[replica_id]
     if replica.flights == 0 or state.pools[replica.pool].stages > 1:
         _wake(state, replica_id)
@@ -244,6 +258,8 @@ def _interrupt(state: State, replica_id: int) -> None:
             high = middle
         else:
             low = middle
+    if at_look:
+        high = steps_to_look(state, replica_id, high)
     if high < replica.leap_steps:
         replica.leap_steps = high
         _plan_step_end(state, replica_id)
@@ -272,6 +288,7 @@ def _schedule(state: State, replica_id: int) -> None:
     if fill_batch(state, replica_id, flight) == 0:
         return
     sum_batch(state, replica_id, flight)
+    count_begun(state, replica_id, _has_chunks(state, replica_id))
     replica.next_flight += 1
     if replica.flights == 0:
         replica.busy_since_s = state.clock[0].now_s
@@ -280,6 +297,15 @@ def _schedule(state: State, replica_id: int) -> None:
         _start_step(state, replica_id)
     else:
         _enter_pipeline(state, replica_id, flight)
+
+
+@compiled
+def _has_chunks(state: State, replica_id: int) -> bool:
+    replica = state.replicas[replica_id]
+    for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
+        if state.ranks[rank_id].batch_chunks > 0:
+            return True
+    return False
 
 
 @compiled
@@ -292,6 +318,8 @@ def _start_step(state: State, replica_id: int) -> None:
     steps = 1
     if _may_leap(state, replica_id):
         steps = leap_limit(state, replica_id, 0)
+        if _is_closed(state, replica_id) and _anyone_waits(state, replica_id):
+            steps = min(steps, steps_to_look(state, replica_id, 1))
     replica.leap_steps = steps
     _plan_step_end(state, replica_id)
 
@@ -302,9 +330,10 @@ def _may_leap(state: State, replica_id: int) -> bool:
 
     That is, every seated request at hand decodes in it, and no waiting one could be admitted (an
     alternating engine may have made room only after it looked at its queue), not even when cached
-    blocks are forgotten meanwhile.
+    blocks are forgotten meanwhile. Who comes in at the next look only does not count.
     """
     forgets = state.clock[0].idle_limit_s < float("inf")
+    closed = _is_closed(state, replica_id)
     replica = state.replicas[replica_id]
     for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
         rank = state.ranks[rank_id]
@@ -314,9 +343,25 @@ def _may_leap(state: State, replica_id: int) -> bool:
                 return False
             if request.phase == DECODING and request.flight == NONE:
                 return False
-        if may_admit(state, rank_id) or (forgets and rank.waiting > 0):
+        if (forgets and rank.waiting > 0) or (not closed and may_admit(state, rank_id)):
             return False
     return True
+
+
+@compiled
+def _is_closed(state: State, replica_id: int) -> bool:
+    """Whether nobody is let in before the next look at the queues that is due."""
+    every = state.pools[state.replicas[replica_id].pool].admission_steps
+    return bool(every > 1 and not looks_early(state, replica_id))
+
+
+@compiled
+def _anyone_waits(state: State, replica_id: int) -> bool:
+    replica = state.replicas[replica_id]
+    for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
+        if state.ranks[rank_id].waiting > 0:
+            return True
+    return False
 
 
 @compiled
@@ -345,6 +390,8 @@ def _end_step(state: State, replica_id: int, flight: int, steps: int) -> None:
     replica = state.replicas[replica_id]
     pool = state.pools[replica.pool]
     replica.steps += steps
+    if steps > 1:
+        count_leapt(state, replica_id, steps - 1)
     advance_decodes(state, replica_id, flight, steps)
     for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
         if state.ranks[rank_id].running > 0:

@@ -18,6 +18,8 @@ class PoolSetup:
     there. `link_bytes_per_s` is what one rank sends or receives. An admission beside running
     requests leaves `watermark_blocks` available. A micro-batch holds at most `flight_requests` of
     a rank's requests, or by default an even share of its decoding ones for each pipeline stage.
+    Beside running requests a replica looks at its queues every `admission_steps` steps; with
+    `admission_together` also as soon as every rank could admit one (`admission.py`).
     """
 
     role: Role
@@ -36,6 +38,8 @@ class PoolSetup:
     link_bytes_per_s: float = float("inf")
     watermark_blocks: int = 0
     flight_requests: int | None = None
+    admission_steps: int = 1
+    admission_together: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,6 +243,8 @@ def _pools(scenario: Scenario, sharing: bool, slot_blocks: int) -> np.recarray:
         pool.ranks, pool.stages = setup.ranks, setup.costs.stages
         pool.seats, pool.step_tokens = setup.seats, setup.step_tokens
         pool.alternating = setup.alternating
+        pool.admission_steps = setup.admission_steps
+        pool.admission_together = setup.admission_together
         pool.hands_off = setup.role in ("prefill", "midfill")
         pool.capacity_blocks, pool.fixed_blocks = setup.kv_blocks, setup.request_blocks
         pool.caching = sharing and setup.role != "decode"

@@ -118,6 +118,7 @@ REPLICA = np.dtype(
         ("next_flight", "i8"),
         ("wake_pending", "i8"),
         ("version", "i8"),  # of the planned step end; older events are void
+        ("begun_steps", "i8"),  # steps begun since it looked at its queues, that one included
         ("leap_steps", "i8"),  # steps of the leap under way; 0 when it may not be cut short
         ("leap_start_s", "f8"),
         ("leap_first_s", "f8"),  # seconds of its first step
@@ -148,6 +149,8 @@ POOL = np.dtype(
         ("stores_answers", "i8"),  # it decodes for others and writes sessions to the store
         ("window", "i8"),
         ("watermark_blocks", "i8"),  # blocks an admission leaves free
+        ("admission_steps", "i8"),  # steps between two looks at the queues
+        ("admission_together", "i8"),  # it also looks when every rank could admit a request
         ("flight_requests", "i8"),  # most requests of a rank in a micro-batch; 0: an even share
         ("table_tokens", "i8"),  # context step of the attention tables; 0: no tables
         ("several_decodes", "f8"),

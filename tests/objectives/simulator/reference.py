@@ -76,6 +76,7 @@ class Replica:
     flights: list[object] = field(default_factory=list)
     stage_free_s: list[float] = field(default_factory=list)
     wake_pending: bool = False
+    begun_steps: int = 0  # since it looked at its queues, the step that began with it included
 
 
 @dataclass(eq=False)
@@ -410,8 +411,15 @@ class ReferenceSimulator:
         if len(replica.flights) == replica.setup.costs.stages:
             return
         flight = object()
-        if not self.fill_batch(replica, flight):
-            return
+        look = self.looks(replica)
+        if not self.fill_batch(replica, flight, look):
+            look = True
+            if not self.fill_batch(replica, flight, look):
+                return
+        chunks = any(r.flight is flight and r.phase == "prefilling" for r in seated(replica))
+        replica.begun_steps = (0 if look else replica.begun_steps) + 1
+        if chunks and not replica.setup.admission_together:
+            replica.begun_steps = replica.setup.admission_steps
         replica.flights.append(flight)
         time_s = self.now_s
         for stage, seconds in enumerate(self.stage_seconds(replica, flight)):
@@ -429,17 +437,25 @@ class ReferenceSimulator:
             batches.append(RankBatch(decodes, chunks))
         return step_seconds(replica.setup.costs, batches)
 
-    def fill_batch(self, replica: Replica, flight: object) -> bool:
+    def looks(self, replica: Replica) -> bool:
+        """Whether the replica looks at its queues before this step."""
+        if replica.begun_steps >= replica.setup.admission_steps:
+            return True
+        if any(not rank.seats for rank in replica.ranks):
+            return True
+        return replica.setup.admission_together and all(map(self.may_admit, replica.ranks))
+
+    def fill_batch(self, replica: Replica, flight: object, look: bool) -> bool:
         budget = replica.setup.step_tokens
         if replica.setup.alternating:
-            chunks = [self.choose_prompts(rank, flight, budget, 0) for rank in replica.ranks]
+            chunks = [self.choose_prompts(rank, flight, budget, 0, look) for rank in replica.ranks]
             if any(chunks):
                 return True
             return any([self.choose_decodes(rank, flight) for rank in replica.ranks])
         chosen = 0
         for rank in replica.ranks:
             decodes = self.choose_decodes(rank, flight)
-            chosen += decodes + self.choose_prompts(rank, flight, budget - decodes, decodes)
+            chosen += decodes + self.choose_prompts(rank, flight, budget - decodes, decodes, look)
         return chosen > 0
 
     def choose_decodes(self, rank: Rank, flight: object) -> int:
@@ -482,11 +498,13 @@ class ReferenceSimulator:
         rank.seats.remove(request)
         rank.queue.appendleft(request)
 
-    def choose_prompts(self, rank: Rank, flight: object, budget: int, already: int) -> int:
+    def choose_prompts(
+        self, rank: Rank, flight: object, budget: int, already: int, look: bool
+    ) -> int:
         chosen = place = 0
         most = rank.setup.flight_requests or math.inf
         while budget > 0 and already + chosen < most:
-            if place == len(rank.seats) and not self.admit(rank):
+            if place == len(rank.seats) and not (look and self.admit(rank)):
                 break
             request = rank.seats[place]
             place += 1
@@ -497,18 +515,26 @@ class ReferenceSimulator:
                 chosen += 1
         return chosen
 
-    def admit(self, rank: Rank) -> bool:
+    def may_admit(self, rank: Rank) -> bool:
         if not rank.queue or len(rank.seats) >= rank.setup.seats:
+            return False
+        found = self.match(rank, rank.queue[0])
+        outside = sum(not self.in_hbm(rank, block) for block in found)
+        pinned = sum(self.in_hbm(rank, b) and rank.references[b] == 0 for b in found)
+        private = self.private_blocks(rank, rank.queue[0], found)
+        left = self.available(rank) - private - (outside + pinned) * self.slot_blocks
+        return left >= (rank.setup.watermark_blocks if rank.seats else 0)
+
+    def private_blocks(self, rank: Rank, request: Request, found: tuple[int, ...]) -> int:
+        tokens = request.target - len(found) * self.slot_tokens
+        return self.blocks(tokens) + rank.setup.request_blocks
+
+    def admit(self, rank: Rank) -> bool:
+        if not self.may_admit(rank):
             return False
         request = rank.queue[0]
         found = self.match(rank, request)
-        outside = sum(not self.in_hbm(rank, block) for block in found)
-        pinned = sum(self.in_hbm(rank, b) and rank.references[b] == 0 for b in found)
-        private = self.blocks(request.target - len(found) * self.slot_tokens)
-        private += rank.setup.request_blocks
-        left = self.available(rank) - private - (outside + pinned) * self.slot_blocks
-        if left < (rank.setup.watermark_blocks if rank.seats else 0):
-            return False
+        private = self.private_blocks(rank, request, found)
         rank.queue.popleft()
         rank.seats.append(request)
         if request.phase == "handed off":
@@ -712,6 +738,10 @@ class ReferenceSimulator:
         for replica in self.pools[-1]:
             if any(request in rank.seats for rank in replica.ranks):
                 self.wake(replica)
+
+
+def seated(replica: Replica) -> list[Request]:
+    return [request for rank in replica.ranks for request in rank.seats]
 
 
 def least_loaded(ranks: list[Rank]) -> Rank:

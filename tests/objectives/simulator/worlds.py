@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -128,7 +129,16 @@ def random_world(seed: int) -> tuple[Scenario, Workload, OfferedLoad]:
         store=SharedStore(int(rng.choice([50, 500])), 2e9) if rng.random() < 0.5 else None,
         midfill_tokens=int(rng.integers(1, 60)),
     )
-    return scenario, workload, _random_load(rng, workload)
+    load = _random_load(rng, workload)
+    polling = tuple(
+        replace(
+            pool,
+            admission_steps=int(rng.choice([1, 1, 3, 10])),
+            admission_together=bool(rng.random() < 0.5),
+        )
+        for pool in pools
+    )
+    return replace(scenario, pools=polling), workload, load
 
 
 def _random_load(rng: np.random.Generator, workload: Workload) -> OfferedLoad:

@@ -1,0 +1,104 @@
+"""How published serving points were run: engine flags that change what is measured.
+
+A points file names the mapping and the load of a row, not the flags of the engine. Those of
+InferenceX are public, and some decide TTFT more than any kernel does: how often the scheduler
+looks at its queue, whether ranks wait for one another, how many tokens a prefill step may hold.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import Field, PositiveInt
+
+from spaces.documents import Document, read_yaml, validated
+from spaces.plan import EngineName
+from spaces.precision import KvDtype
+
+FILE = Path(__file__).parent / "published_runs.yaml"
+
+
+class Match(Document):
+    """What a row must be for a setting to count; what is left out may be anything."""
+
+    engine: EngineName
+    chip: str | None = None
+    model: str | None = None
+    weights: str | None = None
+    tp: int | None = None
+    attention_dp: bool | None = None
+
+
+class RunSetting(Document):
+    """Flags of a run.
+
+    `step_tokens` bounds the tokens of a step, or `inputs_a_step` times the nominal input does.
+    `admission_steps` maps the least concurrency to the steps between two looks at the queue, and
+    `admission_together` lets ranks wait for one another (`objectives.simulator.admission`).
+    """
+
+    match: Match
+    step_tokens: PositiveInt | None = None
+    inputs_a_step: PositiveInt | None = None
+    hbm_fraction: float | None = None
+    kv: KvDtype | None = None
+    admission_steps: dict[int, PositiveInt] = Field(default_factory=dict)
+    admission_together: bool = False
+
+    def admission_steps_at(self, concurrency: int) -> int:
+        """Steps between two looks at the queue, 1 where nothing is said.
+
+        >>> setting = RunSetting(match=Match(engine="sglang"), admission_steps={1: 10, 16: 30})
+        >>> [setting.admission_steps_at(c) for c in (1, 15, 16, 64)]
+        [10, 10, 30, 30]
+        """
+        reached = [least for least in self.admission_steps if least <= concurrency]
+        return self.admission_steps[max(reached)] if reached else 1
+
+
+class PublishedRuns(Document):
+    """Settings by kind of row, for rows whose workload names `workload`."""
+
+    source: str
+    checked: str
+    workload: str
+    requests_per_user: PositiveInt
+    settings: tuple[RunSetting, ...]
+
+
+@lru_cache(maxsize=1)
+def published_runs() -> PublishedRuns:
+    """The content of `published_runs.yaml`."""
+    return validated(PublishedRuns, read_yaml(FILE), str(FILE))
+
+
+def run_setting(
+    workload: str,
+    *,
+    engine: EngineName,
+    chip: str,
+    model: str,
+    weights: str,
+    tp: int,
+    attention_dp: bool,
+) -> RunSetting:
+    """The first setting that matches a row; defaults where none does.
+
+    Names are the catalogue's, `weights` as the row states them (`fp4`, `fp8`).
+    """
+    asked = {
+        "engine": engine,
+        "chip": chip,
+        "model": model,
+        "weights": weights,
+        "tp": tp,
+        "attention_dp": attention_dp,
+    }
+    runs = published_runs()
+    if runs.workload in workload:
+        for setting in runs.settings:
+            wanted = setting.match.model_dump(exclude_none=True)
+            if all(asked[key] == value for key, value in wanted.items()):
+                return setting
+    return RunSetting(match=Match(engine=engine))

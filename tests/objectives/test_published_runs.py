@@ -1,0 +1,53 @@
+"""Flags of published runs: which setting a row gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from objectives.published_runs import RunSetting, published_runs, run_setting
+from spaces.catalog import chip, engine, model
+
+INFERENCEX = "random (InferenceX fixed-seq: lengths uniform in [0.8,1.0]x nominal)"
+
+
+def setting(workload: str = INFERENCEX, **changes: Any) -> RunSetting:
+    row: dict[str, Any] = {
+        "engine": "sglang",
+        "chip": "b200",
+        "model": "deepseek-r1",
+        "weights": "fp8",
+        "tp": 8,
+        "attention_dp": False,
+    }
+    return run_setting(workload, **(row | changes))
+
+
+def test_the_narrower_setting_comes_first() -> None:
+    assert setting(tp=4).step_tokens == 8192
+    assert setting(tp=8).step_tokens == 32768
+
+
+@pytest.mark.parametrize(("concurrency", "steps"), [(1, 10), (15, 10), (16, 30), (512, 30)])
+def test_sglang_polls_less_often_under_load(concurrency: int, steps: int) -> None:
+    assert setting().admission_steps_at(concurrency) == steps
+
+
+def test_ranks_wait_for_one_another_under_attention_dp_only() -> None:
+    assert setting(engine="trtllm", attention_dp=True).admission_together
+    assert not setting(engine="trtllm").admission_together
+
+
+def test_other_benchmarks_and_other_rows_keep_the_defaults() -> None:
+    for plain in (setting("random, 150 requests"), setting(chip="h100")):
+        assert plain.admission_steps_at(64) == 1
+        assert plain.step_tokens is None
+
+
+def test_every_setting_names_what_the_catalogue_knows() -> None:
+    for known in published_runs().settings:
+        match = known.match
+        assert engine(match.engine).name == match.engine
+        assert match.chip is None or chip(match.chip).name == match.chip
+        assert match.model is None or model(match.model).name == match.model
