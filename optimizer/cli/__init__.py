@@ -23,6 +23,7 @@ from optimizer.cli.optimize import optimize
 from optimizer.cli.report import report
 from optimizer.cli.simulate import simulate
 from optimizer.cli.trace import trace
+from optimizer.cli.validate import validate
 
 __all__ = ["app", "main"]
 
@@ -66,6 +67,7 @@ for command in (
     export,
     catalog,
     trace,
+    validate,
 ):
     app.command()(errors_told(command))
 

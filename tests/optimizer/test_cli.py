@@ -35,6 +35,7 @@ COMMANDS = (
     "export",
     "catalog",
     "trace",
+    "validate",
 )
 FEW = {"trials": 10, "batch_size": 4}
 

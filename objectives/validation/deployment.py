@@ -1,0 +1,123 @@
+"""From a measured setup to the plan and the site that the simulator is asked about."""
+
+from __future__ import annotations
+
+from typing import cast, get_args
+
+from objectives.published_runs import Match, RunSetting, run_setting
+from objectives.validation.points import Mapping, Setup
+from spaces import catalog
+from spaces.chip import ChipSpec
+from spaces.errors import InputError
+from spaces.model import ModelSpec
+from spaces.plan import DeploymentPlan, EngineName, Pool, Precision, Role, Topology
+from spaces.precision import KvDtype, WeightsName
+from spaces.site import ChipBudget, Site
+
+# What engines are started with in the published runs, where neither a row nor its launch script
+# says.
+STEP_TOKENS, LEAST_SEATS = 8192, 256
+TOPOLOGIES: dict[str, tuple[Topology, tuple[Role, ...]]] = {
+    "agg": ("aggregated", ("aggregated",)),
+    "disagg": ("prefill-decode", ("prefill", "decode")),
+}
+
+
+def deployed(setup: Setup, longest_tokens: int) -> tuple[DeploymentPlan, Site]:
+    """The mapping as a plan under its load, at a site that is just large enough.
+
+    `longest_tokens` is the longest input and output of its workload. Raises `InputError` where
+    the catalogue lacks the model, chip or engine, or a format is not known.
+    """
+    model, chip = catalog.model(setup.model), catalog.chip(setup.hardware)
+    engine = catalog.engine(setup.engine)
+    if setup.mode not in TOPOLOGIES:
+        raise InputError("the row must say whether it is aggregated or disaggregated")
+    topology, roles = TOPOLOGIES[setup.mode]
+    name = cast(EngineName, engine.name)
+    setting = _setting(setup, name, chip.name, model.name)
+    step_tokens = setting.step_tokens or (setting.inputs_a_step or 0) * setup.nominal_input
+    plan = DeploymentPlan(
+        model=model.name,
+        engine=name,
+        topology=topology,
+        pools=tuple(
+            _pool(role, chip.name, mapping, setup.load.concurrency or 0, step_tokens)
+            for role, mapping in zip(roles, setup.mappings, strict=True)
+        ),
+        precision=_precision(setup, model, chip, setting.kv),
+        hbm_fraction=setting.hbm_fraction or engine.hbm_fraction,
+        block_size=engine.block_size,
+        load=setup.load,
+        prefix_caching=setup.prefix_hit > 0,
+    )
+    engine = engine.model_copy(
+        update={
+            "admission_steps": setting.admission_steps_at(setup.load.concurrency or 1),
+            "admission_together": setting.admission_together,
+        }
+    )
+    site = Site(
+        model=model,
+        chips={chip.name: chip},
+        engines={plan.engine: engine},
+        budget={chip.name: ChipBudget(0, plan.chips)},
+        longest_request_tokens=longest_tokens,
+        longest_input_tokens=longest_tokens,
+    )
+    return plan, site
+
+
+def _setting(setup: Setup, engine: EngineName, chip: str, model: str) -> RunSetting:
+    """Flags of the launch script; those of disaggregated runs are not known, but for KV."""
+    mapping = setup.mappings[-1]
+    found = run_setting(
+        setup.workload,
+        engine=engine,
+        chip=chip,
+        model=model,
+        weights=setup.weights,
+        tp=mapping.tp,
+        attention_dp=mapping.dp > 1,
+    )
+    return found if setup.mode == "agg" else RunSetting(match=Match(engine=engine), kv=found.kv)
+
+
+def _pool(role: Role, chip: str, mapping: Mapping, concurrency: int, step_tokens: int) -> Pool:
+    """Workers that may hold all the requests of a closed loop at once, as they are started."""
+    share = -(-concurrency // (mapping.dp * mapping.workers))
+    return Pool(
+        role=role,
+        chip=chip,
+        replicas=mapping.workers,
+        tp=mapping.tp,
+        pp=mapping.pp,
+        ep=mapping.ep,
+        dp=mapping.dp,
+        max_num_seqs=max(LEAST_SEATS, share),
+        max_num_batched_tokens=max(step_tokens or STEP_TOKENS, share),
+    )
+
+
+def _precision(
+    setup: Setup, model: ModelSpec, chip: ChipSpec, published: KvDtype | None
+) -> Precision:
+    """Formats of a row, which names one for the weights and hardly ever one for KV.
+
+    Four-bit weights are mxfp4 where the checkpoint's own are, else the vendor's format; bf16 of a
+    smaller checkpoint is that checkpoint, multiplied in bf16. KV is as
+    `published` where the row's launch script is known, else taken as fp8 on chips with fp4 units
+    and as bf16 elsewhere.
+    """
+    native = model.native_weights.routed_experts
+    four_bit = "mxfp4" if native == "mxfp4" or chip.vendor == "AMD" else "nvfp4"
+    weights = {"fp4": four_bit, "bf16": native, "": native}.get(setup.weights, setup.weights)
+    if weights not in get_args(WeightsName):
+        raise InputError("must be a known weight format", value=weights)
+    kv = setup.kv or published or ("fp8" if chip.fp4_tflops else "bf16")
+    if kv not in get_args(KvDtype):
+        raise InputError("must be a known format of the KV cache", value=kv)
+    return Precision(
+        weights="native" if weights == native else cast(WeightsName, weights),
+        kv=cast(KvDtype, kv),
+    )

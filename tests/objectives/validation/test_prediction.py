@@ -1,0 +1,87 @@
+"""Predictions of measured points: the simulator's own answers come back as errors of zero."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from objectives.validation import Validation, document, predict_all, read_points
+from objectives.validation.points import THROUGHPUT
+from objectives.validation.prediction import predict
+from objectives.validation.requests import requests_of
+from tests.objectives.validation.rows import AGGREGATED, DISAGGREGATED, write_rows
+
+COLUMN_OF = {
+    "tpot": "tpot_ms_median",
+    "ttft": "ttft_ms_median",
+    THROUGHPUT: "output_tput_per_chip_tok_s",
+}
+OPEN = AGGREGATED | {"concurrency": "", "request_rate": 2.0, "config_id": "open"}
+REPLICAS = AGGREGATED | {"decode_workers": 2, "num_chips": 8, "config_id": "replicas"}
+
+
+@pytest.mark.parametrize("row", [AGGREGATED, DISAGGREGATED, OPEN, REPLICAS])
+def test_what_the_simulator_says_is_scored_as_exact(
+    tmp_path: Path, row: dict[str, object]
+) -> None:
+    (point,) = read_points(write_rows(tmp_path / "p.csv", [row])).points
+    _, _, values, _ = predict(point.setup)
+    told = row | {column: values[name] for name, column in COLUMN_OF.items()}
+    file = read_points(write_rows(tmp_path / "q.csv", [told]))
+    found = document(Validation(file, ("A",), predict_all(file.points)))["overall"]
+    for name in COLUMN_OF:
+        assert found[name]["mape_pct"] == pytest.approx(0, abs=1e-9)
+        assert found[name]["interval_coverage"] == 1.0
+
+
+def test_the_same_load_on_twice_the_replicas_is_faster_for_each_user(tmp_path: Path) -> None:
+    rows = [AGGREGATED | {"concurrency": 64}, REPLICAS | {"concurrency": 64}]
+    one, two = read_points(write_rows(tmp_path / "p.csv", rows)).points
+    slow, fast = predict(one.setup)[2], predict(two.setup)[2]
+    assert fast["tpot"] < slow["tpot"]
+    assert fast[THROUGHPUT] < slow[THROUGHPUT]
+
+
+def test_lengths_are_drawn_as_the_workload_says(tmp_path: Path) -> None:
+    rows = [AGGREGATED, AGGREGATED | {"workload": "random, fixed lengths", "config_id": "fixed"}]
+    spread, fixed = (
+        requests_of(p.setup) for p in read_points(write_rows(tmp_path / "p.csv", rows)).points
+    )
+    assert spread.input_tokens.mean() == pytest.approx(922, rel=0.02)
+    assert spread.input_tokens.min() >= 0.8 * 1024
+    assert spread.input_tokens.max() <= 1024 + 1
+    assert set(fixed.input_tokens.tolist()) == {922}
+
+
+def test_every_row_is_answered_left_out_or_refused_with_a_reason(tmp_path: Path) -> None:
+    rows = [
+        AGGREGATED,
+        AGGREGATED | {"num_chips": 3, "config_id": "broken"},
+        AGGREGATED | {"model": "No-Such-Model", "config_id": "model"},
+        AGGREGATED | {"hardware": "ZX81", "config_id": "chip"},
+        AGGREGATED | {"engine": "other", "config_id": "engine"},
+        AGGREGATED | {"precision_weights": "fp3", "config_id": "format"},
+        AGGREGATED | {"workload": "agentic multi-turn trace replay", "config_id": "replay"},
+        AGGREGATED | {"mode": "unknown", "config_id": "mode"},
+        AGGREGATED | {"spec_decode": "", "config_id": "speculation"},
+        AGGREGATED | {"decode_tp": 1, "num_chips": 1, "model": "DeepSeek-R1", "config_id": "big"},
+        AGGREGATED | {"num_chips": "", "config_id": "unread"},
+    ]
+    file = read_points(write_rows(tmp_path / "p.csv", rows))
+    found = document(Validation(file, ("A",), predict_all(file.points)), ("engine",))
+    overall = found["overall"]
+    assert sum(found["left_out"].values()) == 1
+    assert overall["answered"] == 1
+    assert sum(overall["refused"].values()) == overall["n"] - 1 == 9
+    assert "must be one of the catalogue's models (No-Such-Model)" in overall["refused"]
+    assert "infeasible: memory" in overall["refused"]
+    by_engine = {group["group"]["engine"]: group["n"] for group in found["groups"]}
+    assert by_engine == {"vllm": 8, "other": 1}
+
+
+def test_points_are_predicted_alike_whatever_stands_beside_them(tmp_path: Path) -> None:
+    rows = [AGGREGATED, DISAGGREGATED]
+    both = predict_all(read_points(write_rows(tmp_path / "p.csv", rows)).points)
+    (alone,) = predict_all(read_points(write_rows(tmp_path / "q.csv", rows[1:])).points).predicted
+    assert both.predicted[1].values == alone.values
