@@ -11,15 +11,19 @@ import numpy as np
 from objectives.binding import binding_resource
 from objectives.cost import power_kw, usd_per_hour
 from objectives.deployment import scenario_of
-from objectives.measures import Slo, per_chip, request_metrics
+from objectives.measures import per_chip, request_metrics
+from objectives.phase import phase_metrics
 from objectives.simulator import PoolRecord, SimulationResult, simulate
+from objectives.slo import ClassReport, Slo, class_reports, good_requests, worst_attainment
 from objectives.uncertainty import bands_of
-from objectives.workload import Workload, offered
+from objectives.workload import LoadRules, Workload, offers
+from objectives.workload.offering import NO_RULES
+from objectives.workload.workload import NO_PARENT
 from spaces.memory import hbm_ledger
 from spaces.plan import DeploymentPlan, Pool
 from spaces.site import Site
 
-__all__ = ["Assessment", "PoolReport", "Slo", "assess"]
+__all__ = ["Assessment", "PoolReport", "assess"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +48,10 @@ class Assessment:
     """The worth of a plan at its load.
 
     `metrics` are named as in `objectives.metrics`; a metric without a sample or without a known
-    price is absent. `bands` hold an 80 % interval for those that come from the cost model.
-    `binds` says what to have more of. `saturated` is True when an open loop offers more than the
-    deployment serves, so that its latencies only say how long the run was.
+    price is absent. `classes` hold those of each class of requests apart. `bands` hold an 80 %
+    interval for those that come from the cost model. `binds` says what to have more of.
+    `saturated` is True when an open loop offers more than the deployment serves, so that its
+    latencies only say how long the run was.
     """
 
     metrics: dict[str, float]
@@ -57,6 +62,7 @@ class Assessment:
     saturated: bool
     simulated_requests: int
     simulation_cpu_s: float
+    classes: tuple[ClassReport, ...] = ()
 
 
 def assess(
@@ -66,19 +72,24 @@ def assess(
     *,
     slo: Slo | None = None,
     prices: Mapping[str, float] | None = None,
+    rules: LoadRules = NO_RULES,
+    seed: int = 1,
 ) -> Assessment:
     """Simulate `workload` on a feasible `plan` under `plan.load` (as recorded where it has none).
 
-    Deterministic: the plan, site and workload decide every byte of the metrics.
+    `rules` say how the load is sent, `seed` what they draw. Deterministic: the arguments decide
+    every byte of the metrics.
     """
     started_s = time.thread_time()
-    load = offered(workload, plan.load)
-    result = simulate(scenario_of(plan, site), workload, load)
+    sent, result = _served(plan, site, workload, rules, seed)
     pools = tuple(
         _pool_report(plan, pool, record, site)
         for pool, record in zip(plan.pools, result.pools, strict=True)
     )
-    metrics = request_metrics(result, slo)
+    good = None if slo is None else good_requests(slo, result.requests, sent)
+    metrics = request_metrics(result, good) | phase_metrics(result, sent)
+    classes = class_reports(result.requests, sent, slo, metrics.get("requests_per_s"))
+    metrics |= worst_attainment(classes)
     metrics |= per_chip(metrics, plan.chips, site.budget_chips)
     metrics |= _plan_metrics(plan, site, pools, prices)
     metrics |= _unit_costs(metrics)
@@ -89,9 +100,23 @@ def assess(
         ttft_parts_ms=_ttft_parts_ms(result),
         binds=binding_resource(plan, site, result),
         saturated=is_saturated(result),
-        simulated_requests=len(workload),
+        simulated_requests=int(result.requests.sent.sum()),
         simulation_cpu_s=time.thread_time() - started_s,
+        classes=classes,
     )
+
+
+def _served(
+    plan: DeploymentPlan, site: Site, workload: Workload, rules: LoadRules, seed: int
+) -> tuple[Workload, SimulationResult]:
+    """What was sent and what became of it, with as many rounds of sessions as the time takes."""
+    scenario = scenario_of(plan, site)
+    for sent, load in offers(workload, plan.load, rules, seed):
+        result = simulate(scenario, sent, load)
+        last_session = np.flatnonzero(sent.parent == NO_PARENT)[-1]
+        if not result.requests.sent[last_session] or not result.requests.finished.any():
+            break
+    return sent, result
 
 
 def is_saturated(result: SimulationResult) -> bool:
@@ -139,12 +164,19 @@ def _plan_metrics(
     metrics = {
         "chips": float(plan.chips),
         "hbm_gb_per_chip": max(pool.peak_hbm_gb for pool in pools),
+        "peak_kv_fraction": max(pool.peak_kv_fraction for pool in pools),
     }
     costs = {
         "power_kw": power_kw(plan, site.chips),
         "usd_per_hour": usd_per_hour(plan, site.chips, prices),
     }
-    return metrics | {name: cost for name, cost in costs.items() if cost is not None}
+    metrics |= {name: cost for name, cost in costs.items() if cost is not None}
+    sessions = plan.load.concurrency if plan.load is not None else None
+    if sessions is not None:
+        metrics["sessions_per_chip"] = sessions / plan.chips
+        if "power_kw" in metrics:
+            metrics["sessions_per_kw"] = sessions / metrics["power_kw"]
+    return metrics
 
 
 def _unit_costs(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -11,30 +11,10 @@ import numpy.typing as npt
 
 from objectives.metrics import STATISTICS
 from objectives.simulator import RequestRecords, SimulationResult
-from spaces.documents import Document
 
 Values = npt.NDArray[np.float64]
-_PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
-
-
-class Slo(Document):
-    """What one request must meet to count as good; limits left out are not looked at."""
-
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    e2e_ms: float | None = None
-
-    def met(self, records: RequestRecords) -> npt.NDArray[np.bool_]:
-        """Whether each request [n] finished within every limit; one token has no TPOT."""
-        good = records.finished.copy()
-        for limit_ms, seconds in (
-            (self.ttft_ms, records.ttft_s),
-            (self.tpot_ms, np.nan_to_num(records.tpot_s, nan=0.0)),
-            (self.e2e_ms, records.e2e_s),
-        ):
-            if limit_ms is not None:
-                good &= seconds * 1e3 <= limit_ms
-        return good
+Good = npt.NDArray[np.bool_]
+_PERCENTILES = {"p50": 50.0, "p75": 75.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +57,11 @@ def tokens_within(records: RequestRecords, window: Window) -> float:
     return float(inside[records.finished].sum())
 
 
-def request_metrics(result: SimulationResult, slo: Slo | None) -> dict[str, float]:
+def request_metrics(result: SimulationResult, good: Good | None) -> dict[str, float]:
     """Latency, rate and cache metrics of a run, chips apart; what has no sample is absent.
 
-    Percentiles are over all measured requests that finished, interpolated linearly. Rates are
-    over `steady_window`.
+    `good` [n] says which requests met their SLO, where there is one. Percentiles are over all
+    measured requests that finished, interpolated linearly. Rates are over `steady_window`.
     """
     records = result.requests
     if not records.measured.any():
@@ -95,12 +75,15 @@ def request_metrics(result: SimulationResult, slo: Slo | None) -> dict[str, floa
     }
     if not finished.any():
         return metrics
-    hits = records.hit_tokens
-    metrics["prefix_hit_fraction"] = float(
-        hits[finished].sum() / records.input_tokens[finished].sum()
-    )
+    inputs = records.input_tokens[finished].sum()
+    for name, hits in (
+        ("prefix_hit_fraction", records.hit_tokens),
+        ("hbm_hit_fraction", records.hbm_hit_tokens),
+        ("host_hit_fraction", records.host_hit_tokens),
+    ):
+        metrics[name] = float(hits[finished].sum() / inputs)
     metrics |= _latencies(result)
-    return metrics | _rates(result, slo)
+    return metrics | _rates(result, good)
 
 
 def _latencies(result: SimulationResult) -> dict[str, float]:
@@ -109,29 +92,40 @@ def _latencies(result: SimulationResult) -> dict[str, float]:
     tpot_s = records.tpot_s[finished]
     tpot_s = tpot_s[~np.isnan(tpot_s)]
     e2e_s = records.e2e_s[finished]
-    metrics = _summary("ttft", records.ttft_s[finished])
-    metrics |= _summary("e2e", e2e_s)
-    metrics |= _speeds("e2e_tokens_per_s_per_user", e2e_s / records.output_tokens[finished])
+    metrics = in_ms("ttft", records.ttft_s[finished])
+    metrics |= in_ms("e2e", e2e_s)
+    metrics |= speeds("e2e_tokens_per_s_per_user", e2e_s / records.output_tokens[finished])
     if len(tpot_s):
-        metrics |= _summary("tpot", tpot_s)
-        metrics |= _speeds("tokens_per_s_per_user", tpot_s)
+        metrics |= in_ms("tpot", tpot_s)
+        metrics |= speeds("tokens_per_s_per_user", tpot_s)
     return metrics | _gaps(result)
 
 
-def _summary(stem: str, seconds: Values) -> dict[str, float]:
-    percentiles = np.percentile(seconds, list(_PERCENTILES.values()))
-    values = {"mean": seconds.mean(), **dict(zip(_PERCENTILES, percentiles, strict=True))}
-    return {f"{stem}_{name}_ms": float(values[name]) * 1e3 for name in STATISTICS}
+def summary(values: Values) -> dict[str, float]:
+    """Each of `STATISTICS` of at least one value; `std` is that of the values themselves."""
+    percentiles = np.percentile(values, list(_PERCENTILES.values())).tolist()
+    found = dict(zip(_PERCENTILES, percentiles, strict=True))
+    found |= {"mean": float(values.mean()), "std": float(values.std())}
+    return {name: found[name] for name in STATISTICS}
 
 
-def _speeds(stem: str, seconds_per_token: Values) -> dict[str, float]:
-    """1 / the same statistic of the seconds per token, so that p95 is the slow tail."""
-    in_ms = _summary("x", seconds_per_token)
-    return {
-        f"{stem}_{name}": 1e3 / in_ms[f"x_{name}_ms"]
-        for name in STATISTICS
-        if in_ms[f"x_{name}_ms"] > 0
-    }
+def in_ms(stem: str, seconds: Values) -> dict[str, float]:
+    """The summary of seconds, in milliseconds, by the names of the metrics."""
+    return {f"{stem}_{name}_ms": value * 1e3 for name, value in summary(seconds).items()}
+
+
+def speeds(stem: str, seconds_per_token: Values) -> dict[str, float]:
+    """1 / the same statistic of the seconds per token, so that p95 is the slow tail.
+
+    The standard deviation is that of the speeds of the requests.
+    """
+    found = summary(seconds_per_token)
+    del found["std"]
+    inverse = {f"{stem}_{name}": 1 / value for name, value in found.items() if value > 0}
+    moving = seconds_per_token[seconds_per_token > 0]
+    if len(moving):
+        inverse[f"{stem}_std"] = float((1 / moving).std())
+    return inverse
 
 
 def _gaps(result: SimulationResult) -> dict[str, float]:
@@ -140,14 +134,16 @@ def _gaps(result: SimulationResult) -> dict[str, float]:
     if total == 0:
         return {}
     reached = np.cumsum(result.gap_counts)
-    metrics = {"itl_mean_ms": result.gap_mean_s * 1e3}
+    mean_s = result.gap_mean_s
+    variance = float((result.gap_counts * (result.gap_middle_s - mean_s) ** 2).sum()) / total
+    metrics = {"itl_mean_ms": mean_s * 1e3, "itl_std_ms": math.sqrt(variance) * 1e3}
     for name, percentile in _PERCENTILES.items():
         place = int(np.searchsorted(reached, math.ceil(percentile / 100.0 * total)))
         metrics[f"itl_{name}_ms"] = float(result.gap_middle_s[place]) * 1e3
     return metrics
 
 
-def _rates(result: SimulationResult, slo: Slo | None) -> dict[str, float]:
+def _rates(result: SimulationResult, good: Good | None) -> dict[str, float]:
     records = result.requests
     window = steady_window(result)
     if window.seconds <= 0:
@@ -158,24 +154,32 @@ def _rates(result: SimulationResult, slo: Slo | None) -> dict[str, float]:
     requests = output / outputs
     metrics = {
         "requests_per_s": requests,
+        "input_tokens_per_s": requests * inputs,
         "output_tokens_per_s": output,
         "total_tokens_per_s": requests * (inputs + outputs),
     }
-    if slo is not None:
-        good = float(slo.met(records)[records.measured].mean())
-        metrics["slo_attainment"] = good
+    if good is not None:
+        share = float(good[records.measured].mean())
+        metrics["slo_attainment"] = share
         finished = float(records.finished[records.measured].mean())
-        metrics["goodput_requests_per_s"] = requests * good / finished
+        metrics["goodput_requests_per_s"] = requests * share / finished
     return metrics
+
+
+_PER_CHIP = (
+    "input_tokens_per_s",
+    "output_tokens_per_s",
+    "total_tokens_per_s",
+    "goodput_requests_per_s",
+    "phase_input_tokens_per_s",
+    "phase_output_tokens_per_s",
+    "phase_total_tokens_per_s",
+)
 
 
 def per_chip(metrics: Mapping[str, float], chips: int, budget_chips: int) -> dict[str, float]:
     """The rates divided by the chips a deployment occupies, and by those of the whole budget."""
-    divided = {
-        f"{name}_per_chip": metrics[name] / chips
-        for name in ("output_tokens_per_s", "total_tokens_per_s", "goodput_requests_per_s")
-        if name in metrics
-    }
+    divided = {f"{name}_per_chip": metrics[name] / chips for name in _PER_CHIP if name in metrics}
     if "output_tokens_per_s" in metrics:
         divided["output_tokens_per_s_per_budget_chip"] = (
             metrics["output_tokens_per_s"] / budget_chips

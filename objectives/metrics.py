@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Better = Literal["higher", "lower", "neither"]
-STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+STATISTICS = ("mean", "p50", "p75", "p90", "p95", "p99", "std")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,14 @@ def _latencies() -> list[Metric]:
 
 
 def _speeds() -> list[Metric]:
-    user = "decode speed one user sees, 1 / TPOT at the same percentile (p95 is the slow tail)"
-    whole = "1 / percentile of (end-to-end / output tokens), TTFT included"
+    user = (
+        "decode speed one user sees, 1 / TPOT at the same percentile (p95 is the slow tail); "
+        "InferenceX's interactivity"
+    )
+    whole = (
+        "1 / percentile of (end-to-end / output tokens), TTFT included; InferenceX's "
+        "E2E-normalized interactivity, whose P90 is the axis of its charts"
+    )
     return [
         *(
             Metric(f"tokens_per_s_per_user_{s}", "tokens/s/user", "higher", f"{s}: {user}")
@@ -52,12 +58,19 @@ def _throughputs() -> list[Metric]:
     return [
         Metric("requests_per_s", "requests/s", "higher", "requests finished per second"),
         Metric("output_tokens_per_s", "tokens/s", "higher", "output tokens per second"),
+        Metric("input_tokens_per_s", "tokens/s", "higher", "input tokens per second, cached too"),
         Metric("total_tokens_per_s", "tokens/s", "higher", "input and output tokens per second"),
         Metric(
             "goodput_requests_per_s",
             "requests/s",
             "higher",
             "requests that met every SLO, per second",
+        ),
+        Metric(
+            "input_tokens_per_s_per_chip",
+            "tokens/s/chip",
+            "higher",
+            "input tokens per second, cached too, and chip the deployment occupies",
         ),
         Metric(
             "output_tokens_per_s_per_chip",
@@ -84,6 +97,64 @@ def _throughputs() -> list[Metric]:
             "requests that met every SLO, per second and chip the deployment occupies",
         ),
         Metric("slo_attainment", "fraction", "higher", "share of requests that met every SLO"),
+        Metric(
+            "slo_attainment_worst_class",
+            "fraction",
+            "higher",
+            "the lowest share of requests that met every SLO among the classes of the workload",
+        ),
+        Metric(
+            "sessions_per_chip",
+            "sessions/chip",
+            "higher",
+            "sessions alive in a closed loop (AA-AgentPerf's agents) per chip that is occupied",
+        ),
+        Metric(
+            "sessions_per_kw",
+            "sessions/kW",
+            "higher",
+            "sessions alive in a closed loop per provisioned kW",
+        ),
+    ]
+
+
+def _phase() -> list[Metric]:
+    """What InferenceX and AgentX count over the measured phase as a whole."""
+    phase = "of the measured requests, from the first one sent to the last one finished"
+    kinds = ("input", "output", "total")
+    return [
+        *(
+            Metric(f"phase_{kind}_tokens_per_s", "tokens/s", "higher", f"{kind} tokens {phase}")
+            for kind in kinds
+        ),
+        *(
+            Metric(
+                f"phase_{kind}_tokens_per_s_per_chip",
+                "tokens/s/chip",
+                "higher",
+                f"{kind} tokens per chip that is occupied, {phase}",
+            )
+            for kind in kinds
+        ),
+        *(
+            Metric(
+                f"qps_{s}",
+                "requests/s",
+                "neither" if s == "std" else "higher",
+                f"{s} of the requests finished in each second of the measured phase",
+            )
+            for s in STATISTICS
+        ),
+        *(
+            Metric(
+                f"{kind}_tokens_{s}",
+                "tokens",
+                "neither",
+                f"{s} of the {kind} tokens of the measured requests that finished",
+            )
+            for kind in ("input", "output")
+            for s in STATISTICS
+        ),
     ]
 
 
@@ -114,6 +185,30 @@ def _inner() -> list[Metric]:
             "share of input tokens taken from a cache instead of computed",
         ),
         Metric(
+            "hbm_hit_fraction",
+            "fraction",
+            "higher",
+            "share of input tokens whose KV was in HBM",
+        ),
+        Metric(
+            "host_hit_fraction",
+            "fraction",
+            "higher",
+            "share of input tokens whose KV came from host memory",
+        ),
+        Metric(
+            "theoretical_hit_fraction",
+            "fraction",
+            "neither",
+            "share of the prefix blocks of what was sent that a cache which forgets nothing has",
+        ),
+        Metric(
+            "peak_kv_fraction",
+            "fraction",
+            "lower",
+            "largest share of its KV blocks that any pool had in use",
+        ),
+        Metric(
             "preemptions_per_request",
             "count",
             "lower",
@@ -130,5 +225,12 @@ def _inner() -> list[Metric]:
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
-    for metric in [*_latencies(), *_speeds(), *_throughputs(), *_costs(), *_inner()]
+    for metric in [
+        *_latencies(),
+        *_speeds(),
+        *_throughputs(),
+        *_phase(),
+        *_costs(),
+        *_inner(),
+    ]
 }

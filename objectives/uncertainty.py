@@ -75,12 +75,12 @@ def _kind(name: str) -> tuple[str | None, bool]:
         return None, False
     if name.startswith("ttft"):
         return "ttft", False
-    if name.startswith(("tpot", "itl", "e2e_m", "e2e_p")):
+    if name.startswith(("tpot", "itl", "e2e_m", "e2e_p", "e2e_s")):
         return "tpot", False
     if "per_s_per_user" in name:
         return "tpot", True
     if name.startswith(("usd_per_m", "joules")):
         return "throughput", True
-    if "_per_s" in name:
+    if "_per_s" in name or name == "qps_mean":
         return "throughput", False
     return None, False

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from objectives.assess import Assessment, assess
 from objectives.goals import Constraint, Objective
-from objectives.measures import Slo
-from objectives.workload import Workload
+from objectives.slo import Slo
+from objectives.workload import LoadRules, Workload
 from optimizer.problem import Problem
 from results.trials import TrialState
 from spaces.errors import ServefrontError
@@ -51,6 +51,8 @@ class Evaluator:
     constraints: tuple[Constraint, ...]
     slo: Slo | None
     prices: Mapping[str, float]
+    rules: LoadRules
+    seed: int
 
     @classmethod
     def of(cls, problem: Problem) -> Evaluator:
@@ -62,6 +64,8 @@ class Evaluator:
             problem.constraints,
             problem.slo,
             problem.prices,
+            problem.rules,
+            problem.seed,
         )
 
     def __call__(self, plan: DeploymentPlan) -> Evaluation:
@@ -77,7 +81,15 @@ class Evaluator:
                 "infeasible", violations={refusal.rule: refusal.shortfall}, reason=refusal.reason
             )
         try:
-            found = assess(plan, self.site, self.workload, slo=self.slo, prices=self.prices)
+            found = assess(
+                plan,
+                self.site,
+                self.workload,
+                slo=self.slo,
+                prices=self.prices,
+                rules=self.rules,
+                seed=self.seed,
+            )
         except ServefrontError:
             raise
         except Exception as error:

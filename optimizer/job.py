@@ -22,16 +22,17 @@ from pydantic import (
 )
 
 from objectives.goals import Constraint, Objective, parse_constraint, parse_objective
-from objectives.measures import Slo
+from objectives.slo import Slo
 from objectives.workload import ColumnMapping, SyntheticSpec
 from objectives.workload.load import Overflow
+from objectives.workload.offering import PRESET_RULES, LoadRules
 from objectives.workload.presets import check_parameters, preset
 from optimizer.job_checks import check_together
 from spaces import catalog
 from spaces.documents import Document, dump_yaml, read_yaml, validated
 from spaces.errors import InputError, did_you_mean
 from spaces.options import OneOrMore, SpaceOptions
-from spaces.plan import EngineName
+from spaces.plan import LOAD_AXES, EngineName
 from spaces.precision import KvDtype, WeightsName
 
 DEFAULT_OBJECTIVES = (
@@ -156,13 +157,34 @@ class WorkloadChoice(Document):
         return self
 
 
-class LoadRange(Document):
-    """The loads to search, of the whole deployment: a closed loop or an open one."""
+class LoadRange(LoadRules):
+    """The loads to search, of the whole deployment, and the rules by which they are sent.
+
+    `rules: agentx` stands for the rules of that benchmark; keys beside it replace single ones.
+    """
 
     concurrency: tuple[PositiveInt, PositiveInt] | None = None
     request_rate: tuple[PositiveFloat, PositiveFloat] | None = None
+    session_rate: tuple[PositiveFloat, PositiveFloat] | None = None
+    time_scale: tuple[PositiveFloat, PositiveFloat] | None = None
 
-    @field_validator("concurrency", "request_rate", mode="before")
+    @model_validator(mode="before")
+    @classmethod
+    def _from_named_rules(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "rules" not in value:
+            return value
+        name = value["rules"]
+        if name not in PRESET_RULES:
+            raise InputError(
+                f"rules are named {', '.join(PRESET_RULES)}",
+                key="rules",
+                value=name,
+                remedy=did_you_mean(str(name), PRESET_RULES),
+            )
+        own = {key: given for key, given in value.items() if key != "rules"}
+        return PRESET_RULES[name]().model_dump(exclude_unset=True) | own
+
+    @field_validator(*LOAD_AXES, mode="before")
     @classmethod
     def _range(cls, value: Any) -> Any:
         numbers = value if isinstance(value, list | tuple) else [value, value]
@@ -180,13 +202,20 @@ class LoadRange(Document):
 
     @model_validator(mode="after")
     def _one_kind(self) -> LoadRange:
-        if (self.concurrency is None) == (self.request_rate is None):
+        given = [axis for axis in LOAD_AXES if getattr(self, axis) is not None]
+        if len(given) != 1:
             raise InputError(
-                "a load is exactly one of `concurrency` and `request_rate`",
-                value="both" if self.concurrency else "neither",
+                f"a load is exactly one of {', '.join(LOAD_AXES)}",
+                value=" and ".join(given) or "none of them",
                 remedy="leave `load` out to keep the arrivals as recorded",
             )
+        self.check(given[0])
         return self
+
+    @property
+    def rules_of_run(self) -> LoadRules:
+        """The rules without the sizes of the load."""
+        return LoadRules(**{key: getattr(self, key) for key in LoadRules.model_fields})
 
 
 class SearchSettings(Document):
@@ -254,23 +283,6 @@ class Job(Document):
     def _bounds(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
         bounds = [_located(parse_constraint, text, index) for index, text in enumerate(texts)]
         return tuple(f"{c.metric} {c.relation} {_number(c.bound)}" for c in bounds)
-
-    @field_validator("slo", mode="after")
-    @classmethod
-    def _limits(cls, slo: Slo | None) -> Slo | None:
-        limits = {} if slo is None else slo.model_dump(exclude_none=True)
-        for key, limit in limits.items():
-            if not limit > 0:
-                raise InputError(
-                    "a limit must be above 0", key=key, value=limit, remedy="leave the key out"
-                )
-        if slo is not None and not limits:
-            raise InputError(
-                "an SLO needs a limit",
-                value="none",
-                remedy=f"give one of {', '.join(Slo.model_fields)}",
-            )
-        return slo
 
     @field_validator("space", mode="after")
     @classmethod

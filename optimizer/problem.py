@@ -11,8 +11,9 @@ import numpy as np
 
 from objectives.cost import estimated_blocks
 from objectives.goals import Constraint, Objective
-from objectives.measures import Slo
+from objectives.slo import Slo, check_classes
 from objectives.workload import (
+    LoadRules,
     TraceRead,
     Workload,
     fitting,
@@ -41,8 +42,9 @@ ROUNDS_FOR_STEADY_STATE = 4
 class Problem:
     """What is searched and how a plan is judged.
 
-    `seed` is the simulation's. `facts_digest` names the catalogue's entries and the trace the
-    answers rest on. `notes` say in sentences what was left out, and which figures are estimates.
+    `rules` say how the loads are sent; `seed` is the simulation's. `facts_digest` names the
+    catalogue's entries and the trace the answers rest on. `notes` say in sentences what was left
+    out, and which figures are estimates.
     """
 
     site: Site
@@ -52,6 +54,7 @@ class Problem:
     constraints: tuple[Constraint, ...]
     slo: Slo | None
     prices: Mapping[str, float]
+    rules: LoadRules
     seed: int
     notes: tuple[str, ...]
     facts_digest: Mapping[str, str]
@@ -76,7 +79,9 @@ def prepare(job: Job) -> Problem:
     base = _base_plan(job, site)
     weights, unavailable = _weights(job, base, site)
     loads = load_grid(job.load)
-    offered(workload, loads[-1])
+    rules = job.load.rules_of_run if job.load else LoadRules()
+    offered(workload, loads[-1], rules, job.search.seed)
+    check_classes(job.slo, workload)
     space = SearchSpace(
         site=site,
         options=job.space,
@@ -86,7 +91,13 @@ def prepare(job: Job) -> Problem:
         kv=job.precision.kv,
         loads=loads,
     )
-    notes = (*told, *dropped, *unavailable, *_few_rounds(workload, loads), *_estimates(job, site))
+    notes = (
+        *told,
+        *dropped,
+        *unavailable,
+        *_few_rounds(workload, loads, rules),
+        *_estimates(job, site),
+    )
     return Problem(
         site=site,
         workload=workload,
@@ -95,6 +106,7 @@ def prepare(job: Job) -> Problem:
         constraints=job.bounds,
         slo=job.slo,
         prices=job.prices,
+        rules=rules,
         seed=job.search.seed,
         notes=notes,
         facts_digest=_facts_digest(job, site),
@@ -104,8 +116,8 @@ def prepare(job: Job) -> Problem:
 def load_grid(load: LoadRange | None) -> tuple[Load | None, ...]:
     """The loads to choose from, ascending; None alone stands for arrivals as recorded.
 
-    Concurrencies are 1, 2, 3, 4, 6, 8, 12, 16, ... within the range; request rates are twelve in
-    geometric steps. Both ends are always there.
+    Concurrencies are 1, 2, 3, 4, 6, 8, 12, 16, ... within the range; rates and factors of the
+    recorded times are twelve in geometric steps. Both ends are always there.
 
     >>> [load.concurrency for load in load_grid(LoadRange(concurrency=(5, 32))) if load]
     [5, 6, 8, 12, 16, 24, 32]
@@ -118,6 +130,10 @@ def load_grid(load: LoadRange | None) -> tuple[Load | None, ...]:
         steps = {*powers, *(3 * power // 2 for power in powers[1:])}
         within = {step for step in steps if low < step < high}
         return tuple(Load(concurrency=n) for n in sorted({low, *within, high}))
+    if load.time_scale is not None:
+        return tuple(Load(time_scale=factor) for factor in reversed(_rates(*load.time_scale)))
+    if load.session_rate is not None:
+        return tuple(Load(session_rate=rate) for rate in _rates(*load.session_rate))
     assert load.request_rate is not None, "a load has one kind"
     return tuple(Load(request_rate=rate) for rate in _rates(*load.request_rate))
 
@@ -231,7 +247,11 @@ def _weights(
     return tuple(kept), notes
 
 
-def _few_rounds(workload: Workload, loads: tuple[Load | None, ...]) -> Iterator[str]:
+def _few_rounds(
+    workload: Workload, loads: tuple[Load | None, ...], rules: LoadRules
+) -> Iterator[str]:
+    if rules.recycle:
+        return
     most = max((load.concurrency or 0 for load in loads if load), default=0)
     if most * ROUNDS_FOR_STEADY_STATE > len(workload):
         yield (

@@ -157,7 +157,7 @@ def _table_row(point: TrialRecord, metrics: Sequence[str]) -> dict[str, object]:
         "settings": describe_settings(point.plan),
         "colour": TOPOLOGY_COLOURS[point.plan.topology],
         "load": describe_load(point.plan),
-        "load_value": (load.concurrency or load.request_rate) if load else "",
+        "load_value": load.value if load else "",
         "cells": [_cell(point, metric) for metric in metrics],
         "yaml": point.plan.to_yaml(),
     }

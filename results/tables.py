@@ -22,7 +22,7 @@ from results.trials import TrialRecord
 from results.words import describe_load, describe_plan, metric_heading, value_text
 from spaces.documents import Document, read_text, validated
 from spaces.errors import InputError
-from spaces.plan import DeploymentPlan, Load, Pool, Role
+from spaces.plan import LOAD_AXES, DeploymentPlan, Load, Pool, Role
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,7 +193,7 @@ def _row(trial: TrialRecord) -> dict[str, object]:
     for pool in plan.pools:
         row |= _pool_cells(pool)
     if plan.load is not None:
-        row |= {"concurrency": plan.load.concurrency, "request_rate": plan.load.request_rate}
+        row |= {axis: getattr(plan.load, axis) for axis in LOAD_AXES}
     row |= trial.metrics
     for name, (low, high) in trial.bands.items():
         row |= {f"{name}_lo": low, f"{name}_hi": high}
@@ -213,9 +213,8 @@ def _columns() -> list[str]:
     pools = [_pool_column(role, s) for role in get_args(Role) for s in ("chip", *_POOL_COUNTS)]
     tiers = [*_TIER_SIZES, "retention", "midfill_threshold_tokens"]
     settings = ["engine", "weights", "kv_dtype", *tiers, "router"]
-    load = ["concurrency", "request_rate"]
     bands = [f"{name}_{end}" for name in METRICS for end in ("lo", "hi")]
-    return ["point_id", "plan_id", "topology", *pools, *settings, *load, *METRICS, *bands]
+    return ["point_id", "plan_id", "topology", *pools, *settings, *LOAD_AXES, *METRICS, *bands]
 
 
 def _kind(column: str) -> str:
@@ -225,7 +224,7 @@ def _kind(column: str) -> str:
     if column in counts | pool_counts:
         return "Int64"
     metric = column.removesuffix("_lo").removesuffix("_hi")
-    return "float64" if metric in {*METRICS, *_TIER_SIZES, "request_rate"} else ""
+    return "float64" if metric in {*METRICS, *_TIER_SIZES, *LOAD_AXES} else ""
 
 
 def _stored(point: TrialRecord) -> _StoredPoint:

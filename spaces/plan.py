@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     Field,
@@ -23,6 +23,8 @@ Role = Literal["aggregated", "prefill", "midfill", "decode"]
 Topology = Literal["aggregated", "prefill-decode", "prefill-midfill-decode"]
 EngineName = Literal["vllm", "sglang", "trtllm", "atom"]
 Retention = Literal["lru", "write-through", "offload-at-turn-end", "drop-after-idle"]
+LoadAxis = Literal["concurrency", "request_rate", "session_rate", "time_scale"]
+LOAD_AXES: tuple[LoadAxis, ...] = get_args(LoadAxis)
 Router = Literal["round-robin", "least-loaded", "shortest-queue", "prefix-affinity"]
 
 # Of turns appended to a long context 93 % bring at most 5,000 new tokens (Claude Code traces of
@@ -111,28 +113,50 @@ class KvTiers(Document):
         return self
 
 
+_LOAD_WORDS: dict[LoadAxis, str] = {
+    "concurrency": "concurrency {}",
+    "request_rate": "{:g} requests/s",
+    "session_rate": "{:g} sessions/s",
+    "time_scale": "recorded times x {:g}",
+}
+
+
 class Load(Document):
     """What the deployment is asked to serve: a closed loop or an open one, of the whole of it.
 
     `concurrency` counts requests in flight, or sessions alive where the workload has sessions.
+    The rates are mean arrivals per second, of requests or of new sessions; `time_scale` multiplies
+    the recorded times, so that 0.5 is twice the recorded load.
     """
 
     concurrency: PositiveInt | None = None
     request_rate: PositiveFloat | None = Field(default=None, description="requests per second")
+    session_rate: PositiveFloat | None = Field(default=None, description="sessions per second")
+    time_scale: PositiveFloat | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> Load:
-        if (self.concurrency is None) == (self.request_rate is None):
+        given = [axis for axis in LOAD_AXES if getattr(self, axis) is not None]
+        if len(given) != 1:
             raise InputError(
-                "a load is either `concurrency` or `request_rate`",
-                remedy="give exactly one of the two",
+                f"a load is exactly one of {', '.join(LOAD_AXES)}",
+                value=" and ".join(given) or "none of them",
+                remedy="give one of them; without a load, requests arrive as recorded",
             )
         return self
 
+    @property
+    def axis(self) -> LoadAxis:
+        """Which kind of load it is."""
+        return next(axis for axis in LOAD_AXES if getattr(self, axis) is not None)
+
+    @property
+    def value(self) -> float:
+        """The concurrency, rate or factor."""
+        return float(getattr(self, self.axis))
+
     def __str__(self) -> str:
-        if self.concurrency is not None:
-            return f"concurrency {self.concurrency}"
-        return f"{self.request_rate:g} requests/s"
+        return _LOAD_WORDS[self.axis].format(getattr(self, self.axis))
 
 
 class DeploymentPlan(Document):

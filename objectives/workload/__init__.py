@@ -1,6 +1,7 @@
 """What has to be served: requests from traces or distributions, their load and statistics."""
 
-from objectives.workload.load import OfferedLoad, first, fitting, offered
+from objectives.workload.load import OfferedLoad, first, fitting
+from objectives.workload.offering import LoadRules, offered, offers
 from objectives.workload.parquet import read_parquet, write_parquet
 from objectives.workload.readers import ColumnMapping, TraceRead, read_trace
 from objectives.workload.statistics import describe, prefix_hit_tokens
@@ -10,6 +11,7 @@ from objectives.workload.workload import RequestClass, Workload
 
 __all__ = [
     "ColumnMapping",
+    "LoadRules",
     "OfferedLoad",
     "RequestClass",
     "SyntheticSpec",
@@ -21,6 +23,7 @@ __all__ = [
     "fitting",
     "generate",
     "offered",
+    "offers",
     "prefix_hit_tokens",
     "read_parquet",
     "read_trace",

@@ -24,7 +24,8 @@ def chained(
     [0, 1, 2, 0, 1, 3]
     """
     counts = -(-input_tokens // block_tokens)
-    shared = np.minimum(kept_tokens, input_tokens) // block_tokens
+    there = np.where(source < 0, kept_tokens, input_tokens[np.maximum(source, 0)])
+    shared = np.minimum(np.minimum(kept_tokens, there), input_tokens) // block_tokens
     offsets = np.concatenate(([0], np.cumsum(counts)))
     common = int(shared[source < 0].max(initial=0))
     fresh = common + int((counts - shared).sum())

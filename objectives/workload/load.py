@@ -1,4 +1,4 @@
-"""When the requests of a workload are sent, and which of them can be sent at all."""
+"""How requests reach a deployment, and which of them can be sent at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy.typing as npt
 from objectives.workload.selection import selected
 from objectives.workload.workload import Seconds, Workload
 from spaces.errors import InputError
-from spaces.plan import Load
 
 Overflow = Literal["drop", "truncate", "error"]
 
@@ -43,23 +42,6 @@ class OfferedLoad:
         if not len(self.measured):
             object.__setattr__(self, "measured", np.ones(len(self.arrival_s), dtype=np.bool_))
         assert len(self.measured) == len(self.arrival_s), "measured has one value a request"
-
-
-def offered(workload: Workload, load: Load | None) -> OfferedLoad:
-    """The requests of `workload` under `load`.
-
-    Without a load they arrive as recorded. A `request_rate` stretches the recorded times by one
-    factor, so that (n - 1) / span, the mean rate of `n` requests, equals the rate and the
-    recorded bursts keep their shape. A `concurrency` sets the times aside. Raises `InputError`
-    where a rate is asked of requests that all arrive at one moment, so that nothing can be
-    stretched.
-    """
-    if load is None:
-        return OfferedLoad(workload.arrival_s, 0)
-    if load.concurrency is not None:
-        return OfferedLoad(np.zeros(len(workload)), load.concurrency)
-    assert load.request_rate is not None, "a load is a concurrency or a request rate"
-    return OfferedLoad(workload.arrival_s * _stretch(workload, load.request_rate), 0)
 
 
 def fitting(
@@ -123,16 +105,3 @@ def first(workload: Workload, requests: int) -> Workload:
     if requests >= len(workload):
         return workload
     return selected(workload, np.arange(requests))
-
-
-def _stretch(workload: Workload, request_rate: float) -> float:
-    span_s = float(workload.arrival_s[-1]) if len(workload) else 0.0
-    if span_s == 0:
-        raise InputError(
-            "a request rate needs arrival times to stretch, but all requests arrive at one moment",
-            where=workload.name,
-            key="request_rate",
-            value=request_rate,
-            remedy="ask for a concurrency, or use synthetic arrivals",
-        )
-    return (len(workload) - 1) / span_s / request_rate

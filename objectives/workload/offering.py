@@ -1,8 +1,9 @@
-"""Loads with rules: sessions in a closed loop, arrival processes, stops and warm-up."""
+"""Which requests are sent, in what order and when: a workload under a load and its rules."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated
@@ -24,35 +25,33 @@ from objectives.workload.selection import selected
 from objectives.workload.workload import NO_PARENT, Numbers, Seconds, Tokens, Workload
 from spaces.documents import Document
 from spaces.errors import InputError
+from spaces.plan import Load, LoadAxis
 
 Share = Annotated[float, Field(ge=0, le=1)]
+Measured = npt.NDArray[np.bool_]
 
 
 class LoadRules(Document):
-    """How a workload is sent.
+    """How a workload is sent, whatever the size of the load.
 
-    Exactly one of: `sessions` alive in a closed loop; `session_rate`, new sessions per second in
-    an open one; `time_scale`, the recorded times multiplied. `arrivals` is the process of an open
-    loop, that of the record where it is left out. Turns wait for the turn before them, unless
-    `replay_turns` sends them at their recorded times.
+    `arrivals` is the process of an open loop; without it the recorded starts are stretched. Turns
+    wait for the turn before them, unless `replay_turns` sends them at their recorded times.
 
     In a closed loop the first sessions begin inside: after a share of their turns that is drawn
-    evenly from `start`. The turn before is sent first and not measured. Sessions are `recycled`
-    in their order until there are so many requests; what is played again
-    shares no prefix with the rounds before.
-    Pauses are cut at `tree_idle_cap_s`.
+    evenly from `start`. The turn before is sent first and not measured. With `recycle` sessions
+    are played again in their order until the run stops; what is played again shares no prefix
+    with the rounds before. When nothing is in flight the clock skips forward to the next turn
+    after `system_idle_cap_s`.
 
-    A run stops after `requests` or at `duration_s`, whichever is first. The first
-    `warm_up_requests`, and those sent before `warm_up_s`, are not measured.
+    Pauses before turns are cut at `tree_idle_cap_s`. A run stops after `requests` or at
+    `duration_s`, whichever is first. The first `warm_up_requests`, and those sent before
+    `warm_up_s`, are not measured.
     """
 
-    sessions: PositiveInt | None = None
-    session_rate: PositiveFloat | None = None
-    time_scale: PositiveFloat | None = None
     arrivals: Arrivals | None = None
     replay_turns: bool = False
     start: tuple[Share, Share] = (0.0, 0.0)
-    recycled: PositiveInt | None = None
+    recycle: bool = False
     tree_idle_cap_s: PositiveFloat | None = None
     system_idle_cap_s: PositiveFloat | None = None
     requests: PositiveInt | None = None
@@ -61,71 +60,124 @@ class LoadRules(Document):
     warm_up_requests: NonNegativeInt = 0
 
     @model_validator(mode="after")
-    def _one_loop(self) -> LoadRules:
-        kinds = ("sessions", "session_rate", "time_scale")
-        given = [kind for kind in kinds if getattr(self, kind) is not None]
-        if len(given) != 1:
-            raise InputError(
-                f"a load is exactly one of {', '.join(kinds)}", value=given or "none of them"
-            )
-        if self.arrivals is not None and self.session_rate is None:
-            raise InputError(
-                "a process of arrivals needs a session_rate", key="arrivals", value=given[0]
-            )
-        closed_only = self.start != (0.0, 0.0) or self.recycled is not None
-        if closed_only and self.sessions is None:
-            raise InputError(
-                "start and recycled belong to a closed loop", key="start", value=given[0]
-            )
-        if self.replay_turns and self.sessions is not None:
-            raise InputError(
-                "recorded times are replayed in an open loop", key="replay_turns", value=given[0]
-            )
+    def _possible(self) -> LoadRules:
         if self.start[0] > self.start[1]:
             raise InputError("low must not exceed high", key="start", value=list(self.start))
+        if self.recycle and self.requests is None and self.duration_s is None:
+            raise InputError(
+                "sessions that are played again need an end of the run",
+                key="recycle",
+                value=True,
+                remedy="give duration_s or requests",
+            )
+        if self.duration_s is not None and self.warm_up_s >= self.duration_s:
+            raise InputError(
+                "the warm-up must be shorter than the run", key="warm_up_s", value=self.warm_up_s
+            )
+        if self.requests is not None and self.warm_up_requests >= self.requests:
+            raise InputError(
+                "a request must be left after the warm-up",
+                key="warm_up_requests",
+                value=self.warm_up_requests,
+            )
         return self
 
+    def check(self, axis: LoadAxis | None) -> None:
+        """Raise an `InputError` for the first rule that a load of this kind does not have."""
+        for key, fits, needed in (
+            ("arrivals", axis in ("request_rate", "session_rate"), "a request or session rate"),
+            ("start", axis == "concurrency", "a concurrency"),
+            ("recycle", axis == "concurrency", "a concurrency"),
+            ("system_idle_cap_s", axis == "concurrency", "a concurrency"),
+            ("replay_turns", axis != "concurrency", "an open loop"),
+        ):
+            value = getattr(self, key)
+            if value != type(self).model_fields[key].default and not fits:
+                raise InputError(
+                    f"{key} needs {needed}",
+                    key=key,
+                    value=f"a load of {axis or 'recorded arrivals'}",
+                    remedy=f"leave {key} out, or ask for {needed}",
+                )
 
-def agentx(sessions: int, requests: int | None = None) -> LoadRules:
-    """The rules of InferenceX's AgentX for so many live sessions.
 
-    The first sessions begin at 25 to 75 % of their turns, sessions follow one another, a session
-    that is idle for 300 s and a system that is idle for 10 s are skipped forward, and a run takes
-    an hour (SemiAnalysisAI/InferenceX, agentx-harness 1.0.12).
+def agentx() -> LoadRules:
+    """The rules of InferenceX's AgentX.
+
+    The first sessions begin at 25 to 75 % of their turns, sessions follow one another and are
+    played again, a session that is idle for 300 s and a system that is idle for 10 s are skipped
+    forward, and a run takes an hour (SemiAnalysisAI/InferenceX, agentx-harness 1.0.12).
     """
     return LoadRules(
-        sessions=sessions,
         start=(0.25, 0.75),
-        recycled=requests,
+        recycle=True,
         tree_idle_cap_s=300,
         system_idle_cap_s=10,
         duration_s=3600,
     )
 
 
-def offer(workload: Workload, rules: LoadRules, seed: int) -> tuple[Workload, OfferedLoad]:
-    """The requests to send, in order, and how they are sent."""
+PRESET_RULES = {"agentx": agentx}
+NO_RULES = LoadRules()
+
+
+def offered(
+    workload: Workload,
+    load: Load | None,
+    rules: LoadRules = NO_RULES,
+    seed: int = 1,
+    rounds: int = 1,
+) -> tuple[Workload, OfferedLoad]:
+    """The requests to send, in order, and how they are sent.
+
+    Without a load they arrive as recorded. A `request_rate` or `session_rate` stretches the
+    recorded starts by one factor, so that (n - 1) / span of requests or sessions equals the rate
+    and recorded bursts keep their shape, or draws the starts of sessions from `rules.arrivals`. A
+    `concurrency` sets the times aside. Where sessions are recycled `rounds` says how many times
+    as many requests as the workload has are made, if `rules.requests` says nothing.
+
+    Raises `InputError` where a rule does not fit the load, or starts are to be stretched that all
+    lie at one moment.
+    """
+    rules.check(load.axis if load else None)
     capped = _capped(workload, rules.tree_idle_cap_s)
-    if rules.sessions is not None:
-        sent, measured = _closed(capped, rules, np.random.default_rng([seed, 0]))
+    measured = np.ones(len(capped), dtype=np.bool_)
+    closed = load is not None and load.concurrency is not None
+    if load is not None and load.concurrency is not None:
+        if rules.recycle or rules.start != NO_RULES.start:
+            capped, measured = _played_sessions(capped, load.concurrency, rules, seed, rounds)
     else:
-        sent = _open(capped, rules, np.random.default_rng([seed, 1]))
-        measured = np.ones(len(sent), dtype=np.bool_)
-    if rules.requests is not None and rules.requests < len(sent):
-        sent = selected(sent, np.arange(rules.requests))
+        capped = _moved(capped, load, rules, np.random.default_rng([seed, 1]))
+    if rules.requests is not None and rules.requests < len(capped):
+        capped = selected(capped, np.arange(rules.requests))
         measured = measured[: rules.requests]
     measured[: rules.warm_up_requests] = False
     if rules.replay_turns:
-        sent = _unlinked(sent)
-    load = OfferedLoad(
-        arrival_s=np.zeros(len(sent)) if rules.sessions is not None else sent.arrival_s,
-        concurrency=rules.sessions or 0,
+        capped = _unlinked(capped)
+    return capped, OfferedLoad(
+        arrival_s=np.zeros(len(capped)) if closed else capped.arrival_s,
+        concurrency=(load.concurrency or 0) if load else 0,
         measured=measured,
         warm_up_s=rules.warm_up_s,
         horizon_s=rules.duration_s or math.inf,
         system_idle_cap_s=rules.system_idle_cap_s or math.inf,
     )
-    return sent, load
+
+
+def offers(
+    workload: Workload, load: Load | None, rules: LoadRules, seed: int
+) -> Iterator[tuple[Workload, OfferedLoad]]:
+    """The same, with ever more rounds where sessions are recycled until a time has passed.
+
+    How many requests fit into that time only the deployment tells: take the next one if the last
+    session was begun before it, for then there was none to follow.
+    """
+    rounds = 1
+    while True:
+        yield offered(workload, load, rules, seed, rounds)
+        if not rules.recycle or rules.requests is not None:
+            return
+        rounds *= 2
 
 
 def _capped(workload: Workload, cap_s: float | None) -> Workload:
@@ -145,18 +197,27 @@ def _unlinked(workload: Workload) -> Workload:
     )
 
 
-def _open(workload: Workload, rules: LoadRules, stream: np.random.Generator) -> Workload:
-    """The workload with the starts of its sessions moved, and all turns with them."""
-    if rules.time_scale is not None:
-        return replace(workload, arrival_s=workload.arrival_s * rules.time_scale)
-    assert rules.session_rate is not None, "an open loop has a rate"
+def _moved(
+    workload: Workload, load: Load | None, rules: LoadRules, stream: np.random.Generator
+) -> Workload:
+    """The workload of an open loop, its arrivals where the load has them."""
+    if load is None:
+        return workload
+    if load.time_scale is not None:
+        return replace(workload, arrival_s=workload.arrival_s * load.time_scale)
+    if load.request_rate is not None and rules.arrivals is None:
+        factor = _stretch(workload, workload.arrival_s, load)
+        return replace(workload, arrival_s=workload.arrival_s * factor)
     begins = _session_starts(workload)
     order = np.argsort(begins, kind="stable")
     moved = np.empty(len(begins))
     if rules.arrivals is not None:
-        moved[order] = rules.arrivals.times(stream, len(begins), rules.session_rate)
+        sessions_per_s = load.value
+        if load.request_rate is not None:
+            sessions_per_s *= len(begins) / len(workload)
+        moved[order] = rules.arrivals.times(stream, len(begins), sessions_per_s)
     else:
-        moved = begins * _stretch(workload, begins, rules.session_rate)
+        moved = begins * _stretch(workload, begins, load)
     arrival_s = workload.arrival_s + (moved - begins)[workload.session]
     rows = np.argsort(arrival_s, kind="stable")
     return selected(replace(workload, arrival_s=arrival_s), rows)
@@ -168,41 +229,46 @@ def _session_starts(workload: Workload) -> Seconds:
     return begins
 
 
-def _stretch(workload: Workload, begins: Seconds, rate: float) -> float:
-    span_s = float(begins.max())
+def _stretch(workload: Workload, starts: Seconds, load: Load) -> float:
+    """The factor that gives `starts` the rate of the load."""
+    span_s = float(starts.max(initial=0.0))
     if span_s == 0:
         raise InputError(
-            "a session rate needs starts to stretch, but all sessions begin at one moment",
+            "a rate needs recorded starts to stretch, but all lie at one moment",
             where=workload.name,
-            key="session_rate",
-            value=rate,
-            remedy="give a process of arrivals",
+            key=load.axis,
+            value=load.value,
+            remedy="give a process of arrivals beside the rate, or ask for a concurrency",
         )
-    return (len(begins) - 1) / span_s / rate
+    return (len(starts) - 1) / span_s / load.value
 
 
-def _closed(
-    workload: Workload, rules: LoadRules, stream: np.random.Generator
-) -> tuple[Workload, npt.NDArray[np.bool_]]:
+def _played_sessions(
+    workload: Workload, concurrency: int, rules: LoadRules, seed: int, rounds: int
+) -> tuple[Workload, Measured]:
     """Whole sessions one after another, as plays; the first ones begin inside."""
-    assert rules.sessions is not None, "a closed loop has sessions"
+    stream = np.random.default_rng([seed, 0])
     by_session = np.argsort(workload.session, kind="stable")
     ends = np.cumsum(np.bincount(workload.session)).tolist()
     turns = [by_session[start:end] for start, end in pairwise([0, *ends])]
+    wanted = rounds * max(len(workload), concurrency) if rules.recycle else len(workload)
+    wanted = rules.requests if rules.recycle and rules.requests is not None else wanted
     plays: list[Tokens] = []
     warm_up: list[bool] = []
-    wanted = rules.recycled or len(workload)
-    count = 0
-    while count < wanted:
-        for rows in turns:
-            first = _begin(rules, len(rows), stream) if len(plays) < rules.sessions else 0
-            kept = rows[max(first - 1, 0) :]
-            plays.append(kept)
-            warm_up += [first > 0] + [False] * (len(kept) - 1)
-            count += len(kept)
-            if count >= wanted:
-                break
+    for rows in _repeated(turns, rules.recycle):
+        first = _begin(rules, len(rows), stream) if len(plays) < concurrency else 0
+        kept = rows[max(first - 1, 0) :]
+        plays.append(kept)
+        warm_up += [first > 0] + [False] * (len(kept) - 1)
+        if len(warm_up) >= wanted:
+            break
     return _played(workload, plays, len(turns)), ~np.array(warm_up, dtype=np.bool_)
+
+
+def _repeated(turns: list[Tokens], recycle: bool) -> Iterator[Tokens]:
+    yield from turns
+    while recycle:
+        yield from turns
 
 
 def _begin(rules: LoadRules, turns: int, stream: np.random.Generator) -> int:

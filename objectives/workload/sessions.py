@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from objectives.workload.kinds import COMPACTED_TO
 from objectives.workload.session_draws import (
     DrawnSessions,
     DrawnTurns,
@@ -140,7 +141,7 @@ class _Path:
         kept = int(spec.shared_prefix_tokens * spec.token_scale) if spec.fresh_context else before
         pause_s = float(self.turns.tool_pause_s[turn]) if tool else self._user_pause_s()
         if self._passes(tokens, int(self.turns.output[turn])):
-            compacted = self._compacted(turn)
+            compacted = self._compacted(turn, before)
             if compacted is None:
                 return None
             tokens, kept = compacted
@@ -182,7 +183,7 @@ class _Path:
         limit = self._limit()
         return tokens > self.trigger_tokens or (limit is not None and tokens + output > limit)
 
-    def _compacted(self, turn: int) -> tuple[int, int] | None:
+    def _compacted(self, turn: int, before: int) -> tuple[int, int] | None:
         """Input and kept tokens after a compaction; None where the session ends instead."""
         compaction = self.spec.compaction
         turns = int(self.drawn.turns[self.session])
@@ -192,6 +193,7 @@ class _Path:
         u = self.turns.event_size[turn : turn + 1]
         self._next_context(turn)
         after = compaction.to_tokens.at(u)[0] * self.spec.token_scale
+        after = min(after, COMPACTED_TO * before)
         kept = compaction.kept_tokens.at(1 - u)[0] * self.spec.token_scale
         return max(1, round(after)), round(kept)
 

@@ -12,6 +12,7 @@ from optimizer.cli.talk import say, show, show_json, show_table
 
 if TYPE_CHECKING:
     from objectives.assess import Assessment
+    from objectives.slo import ClassReport
     from optimizer.job import Job
     from spaces.plan import DeploymentPlan
 
@@ -36,7 +37,15 @@ def simulate(
     refusal = infeasible(deployment, site)
     if refusal is not None:
         raise NothingFeasible(f"{plan}: {refusal.rule}: {refusal.reason}")
-    found = assess(deployment, site, problem.workload, slo=problem.slo, prices=problem.prices)
+    found = assess(
+        deployment,
+        site,
+        problem.workload,
+        slo=problem.slo,
+        prices=problem.prices,
+        rules=problem.rules,
+        seed=problem.seed,
+    )
     if as_json:
         show_json(_document(found, wanted))
     else:
@@ -48,6 +57,7 @@ def _document(found: Assessment, job: Job) -> dict[str, object]:
         "metrics": found.metrics,
         "bands": found.bands,
         "pools": [asdict(pool) for pool in found.pools],
+        "classes": [asdict(each) for each in found.classes],
         "ttft_parts_ms": found.ttft_parts_ms,
         "binds": found.binds,
         "run": {
@@ -84,11 +94,31 @@ def _show(found: Assessment, plan: DeploymentPlan) -> None:
             if key != "role"
         ],
     )
+    if len(found.classes) > 1:
+        _show_classes(found.classes)
     parts = ", ".join(f"{name} {format_value(ms)}" for name, ms in found.ttft_parts_ms.items())
     show(f"mean TTFT in ms: {parts}")
     show(f"binds: {found.binds}")
     if found.saturated:
         show("saturated: more is offered than served, latencies only tell how long the run was")
+
+
+def _show_classes(classes: tuple[ClassReport, ...]) -> None:
+    from results.words import format_value, metric_heading
+
+    names = list(dict.fromkeys(name for each in classes for name in each.metrics))
+    show_table(
+        ["class", "priority", "requests", *(metric_heading(name) for name in names)],
+        [
+            (
+                each.tenant,
+                str(each.priority),
+                format_value(each.requests),
+                *(format_value(each.metrics[n]) if n in each.metrics else "-" for n in names),
+            )
+            for each in classes
+        ],
+    )
 
 
 def _cell(value: object) -> str:

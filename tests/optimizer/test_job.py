@@ -90,7 +90,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "attainment without an SLO": ({"constraints": ["slo_attainment >= 0.9"]}, "slo", "needs an"),
     "an SLO of nothing": ({"slo": {}}, "slo", "ttft_ms, tpot_ms"),
-    "a negative SLO": ({"slo": {"ttft_ms": -1}}, "slo.ttft_ms", "above 0"),
+    "a negative SLO": ({"slo": {"ttft_ms": -1}}, "slo.ttft_ms", "greater than 0"),
     "chips of the space beyond the budget": (
         {"space": {"decode_chips": ["h200"]}},
         "space.decode_chips",

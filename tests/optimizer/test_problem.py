@@ -96,7 +96,7 @@ def test_a_rate_over_requests_of_one_moment_is_refused_with_the_jobs_file(tmp_pa
     )
     job = tmp_path / "job.yaml"
     job.write_text(dump_yaml(data))
-    with pytest.raises(InputError, match="request_rate: a request rate needs arrival times"):
+    with pytest.raises(InputError, match="request_rate: a rate needs recorded starts"):
         posed(job)
 
 

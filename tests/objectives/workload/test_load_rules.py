@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from objectives.workload.arrivals import Arrivals
-from objectives.workload.offering import LoadRules, agentx, offer
+from objectives.workload.offering import NO_RULES, LoadRules, agentx, offered, offers
 from objectives.workload.presets import workload_of
 from objectives.workload.workload import broken_law
 from spaces.documents import validated
 from spaces.errors import InputError
+from spaces.plan import Load, LoadAxis
 from tests.objectives.workload.forests import forest
 
 CHAT = workload_of("chat", 600, seed=1)
@@ -77,8 +78,8 @@ def test_wrong_processes_are_refused(process: dict[str, Any]) -> None:
 
 
 def test_an_open_loop_moves_whole_sessions() -> None:
-    rules = LoadRules(session_rate=2.0, arrivals=Arrivals.model_validate("poisson"))
-    sent, load = offer(CHAT, rules, seed=1)
+    rules = LoadRules(arrivals=Arrivals.model_validate("poisson"))
+    sent, load = offered(CHAT, Load(session_rate=2.0), rules)
     assert broken_law(sent) is None
     assert load.concurrency == 0
     roots = sent.arrival_s[sent.parent < 0]
@@ -92,7 +93,7 @@ def test_an_open_loop_moves_whole_sessions() -> None:
 
 
 def test_without_a_process_the_recorded_starts_are_stretched() -> None:
-    sent, _ = offer(CHAT, LoadRules(session_rate=4.0), seed=1)
+    sent, _ = offered(CHAT, Load(session_rate=4.0))
     roots = sent.arrival_s[sent.parent < 0]
     recorded = CHAT.arrival_s[CHAT.parent < 0]
     assert (len(roots) - 1) / roots[-1] == pytest.approx(4.0)
@@ -100,14 +101,14 @@ def test_without_a_process_the_recorded_starts_are_stretched() -> None:
 
 
 def test_recorded_times_are_scaled_and_replayed() -> None:
-    sent, load = offer(forest(), LoadRules(time_scale=0.5, replay_turns=True), seed=1)
+    sent, load = offered(forest(), Load(time_scale=0.5), LoadRules(replay_turns=True))
     assert sent.arrival_s.tolist() == (forest().arrival_s / 2).tolist()
     assert (sent.parent == -1).all()
     assert load.arrival_s.tolist() == sent.arrival_s.tolist()
 
 
 def test_a_closed_loop_plays_whole_sessions_in_order() -> None:
-    sent, load = offer(forest(), LoadRules(sessions=2), seed=1)
+    sent, load = offered(forest(), Load(concurrency=2), LoadRules(recycle=True, requests=7))
     assert broken_law(sent) is None
     assert load.concurrency == 2
     assert load.measured.all()
@@ -117,7 +118,7 @@ def test_a_closed_loop_plays_whole_sessions_in_order() -> None:
 
 
 def test_sessions_are_played_again_with_prefixes_of_their_own() -> None:
-    sent, _ = offer(forest(), LoadRules(sessions=1, recycled=14), seed=1)
+    sent, _ = offered(forest(), Load(concurrency=1), LoadRules(recycle=True, requests=14))
     assert broken_law(sent) is None
     assert len(sent) == 14
     assert sent.input_tokens[:7].tolist() == sent.input_tokens[7:].tolist()
@@ -128,7 +129,7 @@ def test_sessions_are_played_again_with_prefixes_of_their_own() -> None:
 
 def test_agentx_begins_inside_the_first_sessions_and_follows_its_rules() -> None:
     agents = workload_of("agentic-coding", 3000, seed=1)
-    sent, load = offer(agents, agentx(sessions=12, requests=2500), seed=3)
+    sent, load = offered(agents, Load(concurrency=12), agentx(), seed=3)
     assert broken_law(sent) is None
     assert (load.concurrency, load.system_idle_cap_s, load.horizon_s) == (12, 10, 3600)
     assert sent.gap_s.max() <= 300
@@ -148,31 +149,30 @@ def test_agentx_begins_inside_the_first_sessions_and_follows_its_rules() -> None
 
 
 def test_runs_stop_after_requests_or_time_and_leave_warm_up_out() -> None:
-    rules = LoadRules(time_scale=1, requests=100, duration_s=50, warm_up_requests=7, warm_up_s=3)
-    sent, load = offer(CHAT, rules, seed=1)
+    rules = LoadRules(requests=100, duration_s=50, warm_up_requests=7, warm_up_s=3)
+    sent, load = offered(CHAT, Load(time_scale=1), rules)
     assert len(sent) == len(load.arrival_s) == 100
     assert (load.horizon_s, load.warm_up_s) == (50, 3)
     assert load.measured.tolist() == [False] * 7 + [True] * 93
 
 
 def test_the_same_seed_offers_the_same_load() -> None:
-    rules = agentx(sessions=5, requests=700)
-    one, other = offer(CHAT, rules, seed=2), offer(CHAT, rules, seed=2)
+    five, rules = Load(concurrency=5), agentx()
+    one, other = offered(CHAT, five, rules, seed=2), offered(CHAT, five, rules, seed=2)
     assert np.array_equal(one[0].input_tokens, other[0].input_tokens)
-    third = offer(CHAT, rules, seed=3)
+    third = offered(CHAT, five, rules, seed=3)
     assert not np.array_equal(one[1].measured, third[1].measured)
 
 
 @pytest.mark.parametrize(
     ("rules", "key"),
     [
-        ({}, ""),
-        ({"sessions": 2, "session_rate": 1}, ""),
-        ({"sessions": 2, "arrivals": "poisson"}, "arrivals"),
-        ({"session_rate": 2, "start": [0.1, 0.2]}, "start"),
-        ({"sessions": 2, "start": [0.3, 0.2]}, "start"),
-        ({"sessions": 0}, "sessions"),
-        ({"sessions": 2, "replay_turns": True}, "replay_turns"),
+        ({"start": [0.3, 0.2]}, "start"),
+        ({"start": [0.3, 1.2]}, "start.1"),
+        ({"recycle": True}, "recycle"),
+        ({"duration_s": 0}, "duration_s"),
+        ({"duration_s": 5, "warm_up_s": 5}, "warm_up_s"),
+        ({"requests": 5, "warm_up_requests": 5}, "warm_up_requests"),
     ],
 )
 def test_wrong_rules_are_refused(rules: dict[str, Any], key: str) -> None:
@@ -181,7 +181,45 @@ def test_wrong_rules_are_refused(rules: dict[str, Any], key: str) -> None:
     assert caught.value.key == key
 
 
+@pytest.mark.parametrize(
+    ("axis", "rules", "key"),
+    [
+        ("concurrency", {"arrivals": "poisson"}, "arrivals"),
+        ("concurrency", {"replay_turns": True}, "replay_turns"),
+        ("time_scale", {"arrivals": "poisson"}, "arrivals"),
+        ("session_rate", {"start": [0.1, 0.2]}, "start"),
+        ("request_rate", {"recycle": True, "duration_s": 60}, "recycle"),
+        ("session_rate", {"system_idle_cap_s": 10}, "system_idle_cap_s"),
+        (None, {"arrivals": "poisson"}, "arrivals"),
+    ],
+)
+def test_rules_of_another_kind_of_load_are_refused(
+    axis: LoadAxis | None, rules: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        validated(LoadRules, rules, "test").check(axis)
+    assert caught.value.key == key
+
+
 def test_a_rate_of_sessions_that_begin_at_once_is_refused() -> None:
-    agents, _ = offer(forest(), LoadRules(sessions=1), seed=1)
-    with pytest.raises(InputError, match="process of arrivals"):
-        offer(agents, LoadRules(session_rate=1), seed=1)
+    rules = LoadRules(recycle=True, requests=7)
+    agents, _ = offered(forest(), Load(concurrency=1), rules)
+    with pytest.raises(InputError, match="recorded starts"):
+        offered(agents, Load(session_rate=1))
+
+
+def test_a_process_gives_the_requests_their_rate_whatever_their_sessions() -> None:
+    rules = LoadRules(arrivals=Arrivals.model_validate({"gamma": {"cv": 2}}))
+    sent, _ = offered(CHAT, Load(request_rate=3.0), rules)
+    begins = sent.arrival_s[sent.parent < 0]
+    expected = 3.0 * CHAT.sessions / len(CHAT)
+    assert len(begins) / begins[-1] == pytest.approx(expected, rel=0.25)
+
+
+def test_sessions_are_played_until_the_time_has_passed() -> None:
+    rules = LoadRules(recycle=True, duration_s=100)
+    more = offers(forest(), Load(concurrency=2), rules, 1)
+    sizes = [len(next(more)[0]) for _ in range(4)]
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] >= 8 * len(forest())
+    assert len(list(offers(forest(), Load(concurrency=2), NO_RULES, 1))) == 1

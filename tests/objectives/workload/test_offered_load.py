@@ -27,13 +27,13 @@ def synthetic(requests: int = 200, **others: object) -> Workload:
 
 def test_without_a_load_requests_arrive_as_recorded() -> None:
     workload = synthetic()
-    load = offered(workload, None)
+    _, load = offered(workload, None)
     assert np.array_equal(load.arrival_s, workload.arrival_s)
     assert load.concurrency == 0
 
 
 def test_closed_loop_has_a_concurrency_and_no_times() -> None:
-    load = offered(synthetic(5), Load(concurrency=16))
+    _, load = offered(synthetic(5), Load(concurrency=16))
     assert load.concurrency == 16
     assert load.arrival_s.tolist() == [0] * 5
 
@@ -41,7 +41,7 @@ def test_closed_loop_has_a_concurrency_and_no_times() -> None:
 @given(st.floats(1e-3, 1e3))
 def test_open_loop_has_the_rate_asked_for_and_the_recorded_bursts(rate: float) -> None:
     workload = synthetic(50, arrivals={"gamma": {"cv": 3}})
-    load = offered(workload, Load(request_rate=rate))
+    _, load = offered(workload, Load(request_rate=rate))
     assert load.concurrency == 0
     assert 49 / load.arrival_s[-1] == pytest.approx(rate)
     cv = np.diff(load.arrival_s).std() / np.diff(load.arrival_s).mean()
@@ -63,7 +63,7 @@ def test_rate_of_requests_at_one_moment_is_refused(requests: int) -> None:
     with pytest.raises(InputError, match="concurrency") as caught:
         offered(at_once, Load(request_rate=2))
     assert (caught.value.where, caught.value.key) == ("burst", "request_rate")
-    assert offered(at_once, Load(concurrency=2)).concurrency == 2
+    assert offered(at_once, Load(concurrency=2))[1].concurrency == 2
 
 
 def test_only_requests_within_the_context_are_kept_and_the_rest_counted() -> None:

@@ -19,8 +19,9 @@ from objectives.workload import (
     turn_tokens,
     write_parquet,
 )
+from objectives.workload.presets import workload_of
 from objectives.workload.selection import selected
-from objectives.workload.workload import FIRST, KINDS, broken_law
+from objectives.workload.workload import COMPACTION, FIRST, KINDS, broken_law
 from spaces.errors import InputError
 from tests.objectives.workload.forests import forest
 
@@ -162,3 +163,15 @@ def test_parquet_with_a_broken_law_is_refused(tmp_path: Path) -> None:
     write_parquet(replace(forest(), gap_s=np.full(7, -1.0)), path)
     with pytest.raises(InputError, match="gaps"):
         read_parquet(path)
+
+
+@pytest.mark.parametrize("limit", [20_000, 30_000, 60_000])
+def test_short_contexts_keep_no_more_than_there_was(limit: int) -> None:
+    workload = workload_of("agentic-coding", 300, 1, {"context_limit_tokens": limit})
+    assert broken_law(workload) is None
+    # Numbered densely from 0, so that each number up to the largest is some block's.
+    assert len(np.unique(workload.block_ids)) == workload.block_ids.max() + 1
+    compacted = np.flatnonzero(workload.kind == COMPACTION)
+    assert len(compacted)
+    before = workload.input_tokens[workload.parent[compacted]]
+    assert (workload.input_tokens[compacted] <= 0.6 * before + 1).all()
