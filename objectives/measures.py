@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from objectives.metrics import STATISTICS
+from objectives.metrics import STANDARD_DEVIATION, STATISTICS
 from objectives.simulator import RequestRecords, SimulationResult
 
 Values = npt.NDArray[np.float64]
@@ -102,11 +102,11 @@ def _latencies(result: SimulationResult) -> dict[str, float]:
 
 
 def summary(values: Values) -> dict[str, float]:
-    """Each of `STATISTICS` of at least one value; `std` is that of the values themselves."""
+    """Each of `STATISTICS` of at least one value, and their standard deviation."""
     percentiles = np.percentile(values, list(_PERCENTILES.values())).tolist()
     found = dict(zip(_PERCENTILES, percentiles, strict=True))
-    found |= {"mean": float(values.mean()), "std": float(values.std())}
-    return {name: found[name] for name in STATISTICS}
+    found["mean"] = float(values.mean())
+    return {name: found[name] for name in STATISTICS} | {STANDARD_DEVIATION: float(values.std())}
 
 
 def in_ms(stem: str, seconds: Values) -> dict[str, float]:
@@ -120,11 +120,11 @@ def speeds(stem: str, seconds_per_token: Values) -> dict[str, float]:
     The standard deviation is that of the speeds of the requests.
     """
     found = summary(seconds_per_token)
-    del found["std"]
+    del found[STANDARD_DEVIATION]
     inverse = {f"{stem}_{name}": 1 / value for name, value in found.items() if value > 0}
     moving = seconds_per_token[seconds_per_token > 0]
     if len(moving):
-        inverse[f"{stem}_std"] = float((1 / moving).std())
+        inverse[f"{stem}_{STANDARD_DEVIATION}"] = float((1 / moving).std())
     return inverse
 
 

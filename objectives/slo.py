@@ -50,6 +50,11 @@ class Slo(Limits):
             )
         return self
 
+    @property
+    def for_all_alike(self) -> bool:
+        """Whether one set of limits holds for all requests."""
+        return not self.promised and not self.classes
+
     def of_class(self, told: RequestClass) -> Limits:
         """The limits for the requests of one class."""
         own = self.classes.get(told.tenant, Limits())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from objectives.metrics import METRICS, STATISTICS
+from objectives.metrics import ALL_STATISTICS, METRICS
 from results.trials import TrialRecord
 from spaces.plan import DeploymentPlan, Pool
 
@@ -164,6 +164,6 @@ def _expert_layout(pool: Pool) -> list[str]:
 
 def _stem_and_statistic(name: str) -> tuple[str, str]:
     words = name.removesuffix("_ms").rsplit("_", 1)
-    if len(words) == 2 and words[1] in STATISTICS:
+    if len(words) == 2 and words[1] in ALL_STATISTICS:
         return words[0], words[1]
     return name, ""

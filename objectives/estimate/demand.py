@@ -11,6 +11,7 @@ import numpy.typing as npt
 from objectives.metrics import STATISTICS
 from objectives.workload import Workload, first
 from objectives.workload.reuse import hit_curve
+from spaces.plan import Load
 
 Values = npt.NDArray[np.float64]
 
@@ -28,7 +29,7 @@ _ALIKE = 0.05
 class Demand:
     """Means over the requests of a workload, and a sample of them.
 
-    `recorded_rate` counts requests per second as recorded, `output_statistics` [5] are the
+    `recorded_rate` counts requests per second as recorded, `output_statistics` are the
     statistics of `objectives.metrics` in order.
     `context_tokens` is the mean context of a decoding request over its output tokens. Of the
     sample, `new_tokens` [2, s] are the tokens to compute and `cached_tokens` [2, s] those found in
@@ -51,6 +52,16 @@ class Demand:
     cached_tokens: Values
     cache_tokens: Values
     cached_share: Values
+
+    def requests_per_s(self, load: Load | None) -> float:
+        """Requests per second of an open loop; as recorded where the load says nothing of them."""
+        if load is None or load.concurrency is not None:
+            return self.recorded_rate
+        if load.time_scale is not None:
+            return self.recorded_rate / load.time_scale
+        if load.session_rate is not None:
+            return load.session_rate * self.requests / self.sessions
+        return load.value
 
     def share_cached(self, cache_tokens: Values) -> Values:
         """Which part of all possible hits caches of such sizes give."""

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from objectives.cost import power_kw, usd_per_hour
 from objectives.estimate.demand import Demand
 from objectives.estimate.steady import Loads, Steady
-from objectives.measures import Slo
 from objectives.metrics import STATISTICS
+from objectives.slo import Slo
 from spaces.enumeration import BranchPlans
 from spaces.site import Site
 
@@ -61,7 +61,8 @@ def metrics_of(
     view = _View(steady, loads, demand, outside_s)
     requests_per_s = view.measured_requests_per_s()
     rate = requests_per_s * demand.output_tokens
-    attained = view.attained(slo) if slo is not None else np.full(len(rate), np.nan)
+    told = slo is not None and slo.for_all_alike
+    attained = view.attained(slo) if slo and told else np.full(len(rate), np.nan)
     good = requests_per_s * attained
     total = requests_per_s * (demand.input_tokens + demand.output_tokens)
     known: dict[str, Callable[[], Values]] = {

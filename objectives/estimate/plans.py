@@ -14,7 +14,7 @@ from objectives.estimate.demand import Demand
 from objectives.estimate.metrics import Money, metrics_of
 from objectives.estimate.steady import Loads, Pools, PromptTables, Steady, one_pool, split_pools
 from objectives.estimate.tables import PoolTables, pool_tables
-from objectives.measures import Slo
+from objectives.slo import Slo
 from spaces.enumeration import BranchPlans
 from spaces.layouts import with_batch
 from spaces.memory import hbm_ledger, host_kv_tokens
@@ -197,9 +197,7 @@ class _Branch:
 
     def _loads(self, combinations: int) -> Loads:
         users = self._users()
-        rates = [load.request_rate if load else None for load in self.plans.loads]
-        recorded = self.demand.recorded_rate
-        open_rate = [recorded if rate is None else rate for rate in rates]
+        open_rate = [self.demand.requests_per_s(load) for load in self.plans.loads]
         return Loads(
             users=np.tile([np.nan if n is None else float(n) for n in users], combinations),
             rate=np.tile(open_rate, combinations),

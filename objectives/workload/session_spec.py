@@ -52,8 +52,8 @@ class LargeGrowth(Document):
 class Compaction(Document):
     """A context that would pass `at` times the limit goes on from a summary.
 
-    The turn then has `to_tokens` of input, at most 0.6 of that of the turn before, of which
-    `kept_tokens` are cached. A session of which
+    The turn then has `to_tokens` of input, at most half the limit, of which `kept_tokens` are
+    cached. A session of which
     at most the share `ends_within` of its turns is left ends there instead.
     """
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from objectives.workload.kinds import COMPACTED_TO
 from objectives.workload.session_draws import (
     DrawnSessions,
     DrawnTurns,
@@ -32,6 +31,9 @@ from objectives.workload.workload import (
     RequestClass,
     Workload,
 )
+
+# A summary that would fill a short context gets half of it.
+MOST_AFTER_COMPACTION = 0.5
 
 
 def generate_sessions(
@@ -141,7 +143,7 @@ class _Path:
         kept = int(spec.shared_prefix_tokens * spec.token_scale) if spec.fresh_context else before
         pause_s = float(self.turns.tool_pause_s[turn]) if tool else self._user_pause_s()
         if self._passes(tokens, int(self.turns.output[turn])):
-            compacted = self._compacted(turn, before)
+            compacted = self._compacted(turn)
             if compacted is None:
                 return None
             tokens, kept = compacted
@@ -183,7 +185,7 @@ class _Path:
         limit = self._limit()
         return tokens > self.trigger_tokens or (limit is not None and tokens + output > limit)
 
-    def _compacted(self, turn: int, before: int) -> tuple[int, int] | None:
+    def _compacted(self, turn: int) -> tuple[int, int] | None:
         """Input and kept tokens after a compaction; None where the session ends instead."""
         compaction = self.spec.compaction
         turns = int(self.drawn.turns[self.session])
@@ -193,7 +195,9 @@ class _Path:
         u = self.turns.event_size[turn : turn + 1]
         self._next_context(turn)
         after = compaction.to_tokens.at(u)[0] * self.spec.token_scale
-        after = min(after, COMPACTED_TO * before)
+        limit = self._limit()
+        assert limit is not None, "only what has a limit is compacted"
+        after = min(after, MOST_AFTER_COMPACTION * limit)
         kept = compaction.kept_tokens.at(1 - u)[0] * self.spec.token_scale
         return max(1, round(after)), round(kept)
 

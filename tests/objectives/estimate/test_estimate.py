@@ -15,8 +15,8 @@ from objectives.cost import RankBatch, step_seconds
 from objectives.deployment import pool_costs
 from objectives.estimate import demand_of, estimable, estimated
 from objectives.estimate.tables import pool_tables, running_grid
-from objectives.measures import Slo
-from objectives.workload import SyntheticSpec, Workload, generate
+from objectives.slo import Slo
+from objectives.workload import SyntheticSpec, Workload, generate, presets
 from spaces.enumeration import enumerated
 from spaces.options import SpaceOptions
 from spaces.plan import EngineName, Load, Topology
@@ -233,3 +233,13 @@ def test_the_grid_of_batches_reaches_the_most() -> None:
     assert running_grid(1).tolist() == [1]
     assert running_grid(5).tolist() == [1, 2, 3, 4, 6]
     assert running_grid(300)[-1] == 384
+
+
+def test_all_kinds_of_open_loops_are_rates_of_requests() -> None:
+    chat = presets.workload_of("chat", 500, seed=1)
+    demand = demand_of(chat)
+    recorded = demand.requests_per_s(None)
+    assert demand.requests_per_s(Load(request_rate=3.0)) == 3.0
+    assert demand.requests_per_s(Load(time_scale=0.5)) == pytest.approx(2 * recorded)
+    turns = len(chat) / chat.sessions
+    assert demand.requests_per_s(Load(session_rate=2.0)) == pytest.approx(2 * turns)
