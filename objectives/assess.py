@@ -110,7 +110,7 @@ def _served(
     plan: DeploymentPlan, site: Site, workload: Workload, rules: LoadRules, seed: int
 ) -> tuple[Workload, SimulationResult]:
     """What was sent and what became of it, with as many rounds of sessions as the time takes."""
-    scenario = scenario_of(plan, site)
+    scenario = scenario_of(plan, site, seed)
     for sent, load in offers(workload, plan.load, rules, seed):
         result = simulate(scenario, sent, load)
         last_session = np.flatnonzero(sent.parent == NO_PARENT)[-1]

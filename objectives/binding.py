@@ -35,8 +35,9 @@ def step_parts(
     """Seconds of the parts of an average step of a pool, at its mean batch and context."""
     costs = pool_costs(plan, pool, site)
     steps = max(1, record.steps)
-    tokens = (record.prefill_tokens + record.decode_tokens) / steps
-    decodes = record.decode_tokens / steps / pool.dp
+    verified = record.decode_request_steps * costs.verified_tokens
+    tokens = (record.prefill_tokens + verified) / steps
+    decodes = record.decode_request_steps / steps / pool.dp
     records = result.requests
     context = float((records.input_tokens + records.output_tokens / 2).mean())
     return {

@@ -17,10 +17,11 @@ from spaces.memory import hbm_ledger, host_kv_tokens
 from spaces.plan import DeploymentPlan, Pool
 from spaces.sharding import kv_bytes_per_token_per_chip
 from spaces.site import Site
+from spaces.speculation import acceptance_rates_of, served_model
 
 
-def scenario_of(plan: DeploymentPlan, site: Site) -> Scenario:
-    """What the simulator needs to know of a feasible plan."""
+def scenario_of(plan: DeploymentPlan, site: Site, seed: int = 1) -> Scenario:
+    """What the simulator needs to know of a feasible plan; `seed` is for what it draws."""
     return Scenario(
         pools=tuple(_setup(plan, pool, site) for pool in plan.pools),
         block_tokens=plan.block_size,
@@ -32,13 +33,20 @@ def scenario_of(plan: DeploymentPlan, site: Site) -> Scenario:
         idle_limit_s=plan.kv.idle_limit_s or float("inf"),
         store=_store(plan, site),
         midfill_tokens=plan.midfill_tokens,
+        acceptance=acceptance_rates_of(site.model, plan.speculation) if plan.speculation else (),
+        seed=seed,
     )
 
 
 def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
     """The step costs of a replica of `pool`."""
     return step_costs(
-        site.model, site.chips[pool.chip], _replica(pool), plan.precision, plan.engine
+        site.model,
+        site.chips[pool.chip],
+        _replica(pool),
+        plan.precision,
+        plan.engine,
+        plan.speculation,
     )
 
 
@@ -75,8 +83,9 @@ def _host_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
         return 0.0
     link = host_link(pool, site.chips[pool.chip])
     one_chip = link.bytes_per_s / pool.chips_per_replica
+    model = served_model(site.model, plan.speculation)
     held = sum(
-        kv_bytes_per_token_per_chip(site.model, pool, plan.precision.kv, windowed=windowed)
+        kv_bytes_per_token_per_chip(model, pool, plan.precision.kv, windowed=windowed)
         for windowed in (False, True)
     )
     return held / one_chip
@@ -96,8 +105,8 @@ def _store(plan: DeploymentPlan, site: Site) -> SharedStore | None:
     """The shared store, if the plan has one; it keeps one copy of each token's KV."""
     if plan.kv.shared_gb == 0:
         return None
-    kv = plan.precision.kv
-    per_token = site.model.kv_bytes_per_token(kv) + site.model.windowed_kv_bytes_per_token(kv)
+    model, kv = served_model(site.model, plan.speculation), plan.precision.kv
+    per_token = model.kv_bytes_per_token(kv) + model.windowed_kv_bytes_per_token(kv)
     bound = plan.kv.shared_gb_per_s
     return SharedStore(
         tokens=int(plan.kv.shared_gb * 1e9 / per_token),
@@ -106,7 +115,7 @@ def _store(plan: DeploymentPlan, site: Site) -> SharedStore | None:
 
 
 def _kv_on_link(plan: DeploymentPlan, site: Site) -> KvOnLink:
-    model, kv = site.model, plan.precision.kv
+    model, kv = served_model(site.model, plan.speculation), plan.precision.kv
     return KvOnLink(
         token_bytes=model.kv_bytes_per_token(kv),
         window_token_bytes=model.windowed_kv_bytes_per_token(kv),

@@ -82,6 +82,10 @@ def request_metrics(result: SimulationResult, good: Good | None) -> dict[str, fl
         ("host_hit_fraction", records.host_hit_tokens),
     ):
         metrics[name] = float(hits[finished].sum() / inputs)
+    steps = int(records.decode_steps[finished].sum())
+    if steps:
+        decoded = int((records.output_tokens[finished] - 1).sum())
+        metrics["tokens_per_decode_step"] = decoded / steps
     metrics |= _latencies(result)
     return metrics | _rates(result, good)
 

@@ -211,6 +211,12 @@ def _inner() -> list[Metric]:
             "largest share of its KV blocks that any pool had in use",
         ),
         Metric(
+            "tokens_per_decode_step",
+            "tokens",
+            "higher",
+            "tokens a request gets from a decode step: 1, and the drafts accepted on average",
+        ),
+        Metric(
             "preemptions_per_request",
             "count",
             "lower",

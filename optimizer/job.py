@@ -34,6 +34,7 @@ from spaces.errors import InputError, did_you_mean
 from spaces.options import OneOrMore, SpaceOptions
 from spaces.plan import LOAD_AXES, EngineName
 from spaces.precision import KvDtype, WeightsName
+from spaces.speculation import Speculation, checked_acceptance
 
 DEFAULT_OBJECTIVES = (
     "maximize tokens_per_s_per_user_p50",
@@ -218,6 +219,32 @@ class LoadRange(LoadRules):
         return LoadRules(**{key: getattr(self, key) for key in LoadRules.model_fields})
 
 
+class SpeculationChoice(Document):
+    """The depths of speculation to search, 0 being none, and how often drafts are accepted."""
+
+    depth: Annotated[tuple[NonNegativeInt, ...], OneOrMore, Field(min_length=1)]
+    acceptance: str | tuple[float, ...] = "mtp"
+
+    @field_validator("acceptance", mode="before")
+    @classmethod
+    def _name_or_rates(cls, value: Any) -> Any:
+        return checked_acceptance(value)
+
+    @property
+    def choices(self) -> tuple[Speculation | None, ...]:
+        """One speculation for each depth, None for 0."""
+        return tuple(
+            Speculation(depth=depth, acceptance=self.acceptance) if depth else None
+            for depth in sorted(set(self.depth))
+        )
+
+    @model_validator(mode="after")
+    def _each_can_be(self) -> SpeculationChoice:
+        for depth in self.depth:
+            Speculation(depth=depth, acceptance=self.acceptance)
+        return self
+
+
 class SearchSettings(Document):
     """How to search; `trials` counts different points, those of earlier runs included."""
 
@@ -245,6 +272,7 @@ class Job(Document):
     prices: dict[Annotated[str, _canonical(catalog.chip)], PositiveFloat] = Field(
         default_factory=dict
     )
+    speculation: SpeculationChoice | None = None
     space: SpaceOptions = SpaceOptions()
     hbm_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     max_model_len: PositiveInt | None = None

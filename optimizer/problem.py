@@ -31,6 +31,7 @@ from spaces.plan import DeploymentPlan, Load, Pool, Precision
 from spaces.precision import WeightsName
 from spaces.site import ChipBudget, Site
 from spaces.space import SearchSpace
+from spaces.speculation import Speculation, speculation_conflict
 
 REQUEST_RATES = 12
 DROPPED_SHARE_TOLD_LOUDLY = 0.01
@@ -90,6 +91,7 @@ def prepare(job: Job) -> Problem:
         weights=weights,
         kv=job.precision.kv,
         loads=loads,
+        speculation=_speculation(job, site),
     )
     notes = (
         *told,
@@ -245,6 +247,22 @@ def _weights(
             remedy="ask for native",
         )
     return tuple(kept), notes
+
+
+def _speculation(job: Job, site: Site) -> tuple[Speculation | None, ...]:
+    """The depths to search; one that the model cannot draft is the job's mistake."""
+    if job.speculation is None:
+        return (None,)
+    for choice in job.speculation.choices:
+        conflict = speculation_conflict(site.model, choice) if choice else ""
+        if conflict:
+            raise InputError(
+                conflict,
+                key="speculation",
+                value=job.speculation.model_dump(mode="json"),
+                remedy="leave the depth or the key out",
+            )
+    return job.speculation.choices
 
 
 def _few_rounds(

@@ -189,6 +189,8 @@ def _row(trial: TrialRecord) -> dict[str, object]:
         "idle_limit_s": plan.kv.idle_limit_s,
         "midfill_threshold_tokens": plan.midfill_tokens if plan.has_midfill else None,
         "router": plan.router,
+        "speculation_depth": plan.speculation.depth if plan.speculation else 0,
+        "speculation_acceptance": _acceptance(plan),
     }
     for pool in plan.pools:
         row |= _pool_cells(pool)
@@ -198,6 +200,14 @@ def _row(trial: TrialRecord) -> dict[str, object]:
     for name, (low, high) in trial.bands.items():
         row |= {f"{name}_lo": low, f"{name}_hi": high}
     return row
+
+
+def _acceptance(plan: DeploymentPlan) -> str | None:
+    """A draft head's name, or the rates of the positions with spaces between."""
+    if plan.speculation is None:
+        return None
+    told = plan.speculation.acceptance
+    return told if isinstance(told, str) else " ".join(f"{rate:g}" for rate in told)
 
 
 def _pool_cells(pool: Pool) -> dict[str, object]:
@@ -212,7 +222,8 @@ def _pool_column(role: Role, setting: str) -> str:
 def _columns() -> list[str]:
     pools = [_pool_column(role, s) for role in get_args(Role) for s in ("chip", *_POOL_COUNTS)]
     tiers = [*_TIER_SIZES, "retention", "midfill_threshold_tokens"]
-    settings = ["engine", "weights", "kv_dtype", *tiers, "router"]
+    drafts = ["speculation_depth", "speculation_acceptance"]
+    settings = ["engine", "weights", "kv_dtype", *tiers, "router", *drafts]
     bands = [f"{name}_{end}" for name in METRICS for end in ("lo", "hi")]
     return ["point_id", "plan_id", "topology", *pools, *settings, *LOAD_AXES, *METRICS, *bands]
 
@@ -220,7 +231,7 @@ def _columns() -> list[str]:
 def _kind(column: str) -> str:
     """The pandas type of a column of numbers, which may lack some; empty for other columns."""
     pool_counts = {_pool_column(role, name) for role in get_args(Role) for name in _POOL_COUNTS}
-    counts = {"trial", "same_as", "concurrency", "midfill_threshold_tokens"}
+    counts = {"trial", "same_as", "concurrency", "midfill_threshold_tokens", "speculation_depth"}
     if column in counts | pool_counts:
         return "Int64"
     metric = column.removesuffix("_lo").removesuffix("_hi")

@@ -31,6 +31,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "usd_per_m_output_tokens": ("price of output", "$/M output tokens"),
     "power_kw": ("power", "power kW"),
     "joules_per_output_token": ("energy of output", "J/output token"),
+    "tokens_per_decode_step": ("tokens of a decode step", "tokens/decode step"),
     "hbm_gb_per_chip": ("peak HBM use per chip", "HBM GB/chip"),
 }
 
@@ -61,7 +62,7 @@ def describe_layout(pool: Pool) -> str:
 
 
 def describe_settings(plan: DeploymentPlan) -> str:
-    """Engine, number formats, KV tiers and routing threshold of a plan, on one line."""
+    """Engine, formats, KV tiers, routing threshold and drafts of a plan, on one line."""
     words = [
         f"{plan.engine} {plan.engine_version}".strip(),
         f"{plan.precision.weights} weights",
@@ -76,6 +77,9 @@ def describe_settings(plan: DeploymentPlan) -> str:
         words.append(f"{plan.kv.retention}{limit}")
     if plan.has_midfill:
         words.append(f"midfill up to {plan.midfill_tokens} uncached tokens")
+    if plan.speculation:
+        drafts = plan.speculation.depth
+        words.append(f"{drafts} draft {'token' if drafts == 1 else 'tokens'} a decode step")
     return ", ".join(words)
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt
 
 from spaces.documents import Document
+from spaces.model import DraftMethod
 from spaces.precision import Dtype
 
 
@@ -21,7 +22,8 @@ class EngineSpec(Document):
     attention data-parallel rank has one, too. `attention_dp_sizes` is the rule
     for attention data parallelism: `any`, or `one-or-all` ranks. Without
     `stages_exchange_kv`, pools that hand KV to one another have a single pipeline stage and TP
-    sizes of which one divides the other.
+    sizes of which one divides the other. `speculation` lists the kinds of draft heads it runs,
+    all of them without pipeline stages.
     """
 
     name: str
@@ -38,6 +40,7 @@ class EngineSpec(Document):
     stages_exchange_kv: bool = True
     admission_steps: PositiveInt = 1
     admission_together: bool = False
+    speculation: tuple[DraftMethod, ...] = ()
     exportable: bool = True
     source: str
     checked: str

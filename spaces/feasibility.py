@@ -11,6 +11,7 @@ from spaces.plan import DeploymentPlan, Pool
 from spaces.precision import BYTES_PER_WEIGHT
 from spaces.sharding import share_scaleup_domain, stage_layers
 from spaces.site import Site
+from spaces.speculation import draft_head, speculation_conflict
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +178,39 @@ def _expert_slice_conflict(plan_ranks: int, site: Site) -> str:
     return ""
 
 
-def batch_within_step(plan: DeploymentPlan, site: Site) -> Infeasible | None:
-    """A step has room for one token of every running request."""
+def drafts_can_be_had(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """The model has the draft head, its acceptance is known, and the engine runs it.
+
+    Engines do not draft under pipeline parallelism: only the last stage knows which drafts were
+    accepted (vllm-project/vllm#44697).
+    """
+    if plan.speculation is None:
+        return None
+    conflict = speculation_conflict(site.model, plan.speculation)
+    if conflict:
+        return Infeasible("speculation", conflict, 1.0)
+    engine, head = site.engines[plan.engine], draft_head(site.model, plan.speculation)
+    if head is not None and head.method not in engine.speculation:
+        reason = f"{engine.title} has no draft head of the kind {head.method}"
+        return Infeasible("speculation", reason, 1.0)
     for pool in plan.pools:
-        if pool.max_num_batched_tokens < pool.max_num_seqs:
+        if pool.pp > 1:
+            reason = f"engines do not speculate over {pool.pp} pipeline stages"
+            return Infeasible("speculation", reason, pool.pp - 1.0)
+    return None
+
+
+def batch_within_step(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """A step has room for every running request: one token, and its drafts where it has any."""
+    for pool in plan.pools:
+        tokens = pool.max_num_seqs * plan.verified_tokens(pool)
+        if pool.max_num_batched_tokens < tokens:
+            drafts = "" if tokens == pool.max_num_seqs else " x (1 + drafts)"
             reason = (
                 f"max_num_batched_tokens {pool.max_num_batched_tokens} must be at least "
-                f"max_num_seqs {pool.max_num_seqs} in the {pool.role} pool"
+                f"max_num_seqs{drafts} {tokens} in the {pool.role} pool"
             )
-            short = pool.max_num_seqs / pool.max_num_batched_tokens - 1
-            return Infeasible("batch", reason, short)
+            return Infeasible("batch", reason, tokens / pool.max_num_batched_tokens - 1)
     return None
 
 
@@ -209,6 +233,7 @@ def memory_suffices(plan: DeploymentPlan, site: Site) -> Infeasible | None:
             if pool.role in ("aggregated", "decode")
             else site.longest_input_tokens
         )
+        tokens += plan.verified_tokens(pool) - 1  # rejected drafts take room in the cache too
         kv = tokens * ledger.kv_bytes_per_token + ledger.request_bytes
         needed = ledger.usable_bytes - ledger.kv_budget_bytes + kv
         blocks = -(-tokens // plan.block_size) + ledger.request_blocks(plan.block_size)
@@ -294,6 +319,7 @@ RULES: tuple[Rule, ...] = (
     engine_runs_it,
     pools_exchange_kv,
     weights_can_be_had,
+    drafts_can_be_had,
     batch_within_step,
     context_within_model,
     host_memory_suffices,

@@ -21,7 +21,8 @@ def model_from_config(path: Path) -> ModelSpec:
     """The model a Hugging Face `config.json` describes, weights in the checkpoint's own format.
 
     The name is that of the folder, or of the file where it is not called `config.json`. Vision
-    towers and multi-token-prediction layers are left out, which a note of the result says. Raises
+    towers are left out, which a note of the result says, and layers of multi-token prediction
+    count only in plans that draft with them (they are taken to be like the last layer). Raises
     `InputError` for an unknown architecture, a missing key, or a key whose cost is unknown.
     """
     config = read_config(path)
@@ -34,6 +35,8 @@ def model_from_config(path: Path) -> ModelSpec:
         "tied_embeddings": _tied(config, text),
         "native_weights": {"routed_experts": "bf16", "linear": "bf16"},
     }
+    if _draft_layers(text):
+        data["drafts"] = [{"name": "mtp", "method": "mtp", "source": str(path)}]
     left_out = _left_out(config, text)
     shapes = validated(ModelSpec, data, str(path))
     weights, remarks = read_weights(config, text, shapes)
@@ -83,14 +86,19 @@ def _tied(config: ConfigKeys, text: ConfigKeys) -> bool:
 
 
 def _left_out(config: ConfigKeys, text: ConfigKeys) -> list[str]:
-    """Notes on the parts of the checkpoint that serving text without speculation does not use."""
+    """Notes on the parts of the checkpoint that serving text without drafts does not use."""
     notes = []
     if config.value("vision_config"):
         notes.append("the vision tower is left out")
+    drafts = _draft_layers(text)
+    if drafts:
+        notes.append(f"{drafts} multi-token-prediction layer(s) count only in plans that draft")
+    return notes
+
+
+def _draft_layers(text: ConfigKeys) -> int:
     draft = text.count("num_nextn_predict_layers", 0, least=0)
     modules = text.count("num_mtp_modules", 0, least=0)
     drafts = draft + modules * text.count("mtp_transformer_layers", 1)
     drafts += text.count("mtp_num_hidden_layers", 0, least=0)
-    if drafts and text.flag("use_mtp", True):
-        notes.append(f"{drafts} multi-token-prediction layer(s) are left out")
-    return notes
+    return drafts if text.flag("use_mtp", True) else 0

@@ -8,6 +8,7 @@ from itertools import product
 from spaces.draw import Draw
 from spaces.feasibility import (
     Infeasible,
+    drafts_can_be_had,
     engine_runs_it,
     layout_conflict,
     memory_suffices,
@@ -20,6 +21,9 @@ from spaces.site import Site
 # Prompts in progress at once on a rank of a prefill or midfill pool: more than its steps have room
 # for.
 PREFILL_SEQS = 32
+
+
+_LAYOUT_RULES = (engine_runs_it, pools_exchange_kv, drafts_can_be_had)
 
 
 def candidate_layouts(
@@ -36,7 +40,7 @@ def candidate_layouts(
         for ep in _expert_sizes(plan, site, options, tp * dp) if tp * pp * dp <= budget else ():
             layout = pool.model_copy(update={"tp": tp, "pp": pp, "dp": dp, "ep": ep})
             alone = plan.model_copy(update={"pools": (layout,)})
-            runs = engine_runs_it(alone, site) is None and pools_exchange_kv(alone, site) is None
+            runs = all(rule(alone, site) is None for rule in _LAYOUT_RULES)
             if runs and not layout_conflict(layout, site):
                 yield layout
 
@@ -56,11 +60,11 @@ def legal_batches(
     """
     prompts = pool.role in ("prefill", "midfill")
     seqs = (PREFILL_SEQS,) if prompts else tuple(sorted(options.max_num_seqs))
-    tokens = sorted(options.max_num_batched_tokens)
+    tokens, each = sorted(options.max_num_batched_tokens), plan.verified_tokens(pool)
     if pool.role == "decode":
-        pairs = [(max(tokens[0], seats), seats) for seats in seqs]
+        pairs = [(max(tokens[0], seats * each), seats) for seats in seqs]
     else:
-        pairs = [(step, seats) for step, seats in product(tokens, seqs) if seats <= step]
+        pairs = [(step, seats) for step, seats in product(tokens, seqs) if seats * each <= step]
     return tuple(
         (step, seats)
         for step, seats in pairs

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from spaces.chip import ChipSpec
 from spaces.model import ModelSpec
 from spaces.plan import DeploymentPlan, Pool
+from spaces.precision import BYTES_PER_WEIGHT
 from spaces.sharding import (
     embedding_bytes_per_chip,
     expert_bytes_per_chip,
@@ -15,6 +16,7 @@ from spaces.sharding import (
     kv_bytes_per_token_per_chip,
     linear_bytes_per_chip,
 )
+from spaces.speculation import draft_head, joining_parameters, served_model
 
 # CUDA or HIP context, collective buffers and captured graphs. An estimate: engines report 2 to
 # 4 GB a chip beside weights and KV.
@@ -79,8 +81,11 @@ def hbm_ledger(
     A sliding window's KV and a recurrent state do not grow with the context: they are counted
     once for each running request (`request_bytes`), windows as full. Where no request is longer
     than the window, its layers grow like the others. Sparse attention reads a part of what it
-    keeps, and all that is kept counts here.
+    keeps, and all that is kept counts here. A draft head counts as one more layer, whose
+    projection of its inputs every chip holds whole.
     """
+    joining = _joining_bytes(model, plan)
+    model = served_model(model, plan.speculation)
     window = kv_bytes_per_token_per_chip(model, pool, plan.precision.kv, windowed=True)
     growing = kv_bytes_per_token_per_chip(model, pool, plan.precision.kv)
     longest = longest_request_tokens or plan.max_model_len or model.max_context_tokens
@@ -89,7 +94,7 @@ def hbm_ledger(
     return HbmLedger(
         hbm_bytes=chip.hbm_bytes,
         usable_bytes=chip.hbm_bytes * plan.hbm_fraction,
-        linear_bytes=linear_bytes_per_chip(model, pool, plan.precision),
+        linear_bytes=linear_bytes_per_chip(model, pool, plan.precision) + joining,
         expert_bytes=expert_bytes_per_chip(model, pool, plan.precision),
         embedding_bytes=embedding_bytes_per_chip(model, pool, plan.precision),
         activation_bytes=activation_bytes(model, pool),
@@ -98,6 +103,14 @@ def hbm_ledger(
         request_bytes=window * model.window_tokens
         + fixed_bytes_per_request_per_chip(model, pool, plan.precision.kv),
     )
+
+
+def _joining_bytes(model: ModelSpec, plan: DeploymentPlan) -> float:
+    head = draft_head(model, plan.speculation) if plan.speculation else None
+    if head is None:
+        return 0.0
+    width = BYTES_PER_WEIGHT[model.weights(plan.precision.weights).linear]
+    return joining_parameters(model, head) * width
 
 
 def activation_bytes(model: ModelSpec, pool: Pool) -> float:
@@ -126,6 +139,6 @@ def activation_bytes(model: ModelSpec, pool: Pool) -> float:
 def host_kv_tokens(model: ModelSpec, pool: Pool, plan: DeploymentPlan) -> int:
     """Tokens of KV the host tier holds for one attention rank; a latent is stored once."""
     budget = plan.kv.host_gb_per_chip * 1e9 * pool.tp * pool.pp
-    kv = plan.precision.kv
+    model, kv = served_model(model, plan.speculation), plan.precision.kv
     per_token = model.kv_bytes_per_token(kv) + model.windowed_kv_bytes_per_token(kv)
     return math.floor(budget / per_token)

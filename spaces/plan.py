@@ -18,6 +18,7 @@ from pydantic import (
 from spaces.documents import Document, dump_yaml, read_yaml, validated
 from spaces.errors import InputError, did_you_mean
 from spaces.precision import KvDtype, WeightsName
+from spaces.speculation import Speculation
 
 Role = Literal["aggregated", "prefill", "midfill", "decode"]
 Topology = Literal["aggregated", "prefill-decode", "prefill-midfill-decode"]
@@ -65,6 +66,11 @@ class Pool(Document):
     def chips(self) -> int:
         """Chips the pool occupies."""
         return self.replicas * self.chips_per_replica
+
+    @property
+    def decodes(self) -> bool:
+        """Whether the pool generates tokens beyond the first."""
+        return self.role in ("aggregated", "decode")
 
     @property
     def layout(self) -> str:
@@ -176,6 +182,12 @@ class DeploymentPlan(Document):
     prefix_caching: bool = True
     router: Router = "least-loaded"
     midfill_threshold_tokens: PositiveInt | None = None
+    speculation: Speculation | None = None
+
+    @field_validator("speculation")
+    @classmethod
+    def _without_drafts_there_is_none(cls, value: Speculation | None) -> Speculation | None:
+        return value if value is not None and value.depth > 0 else None
 
     @field_validator("topology", mode="before")
     @classmethod
@@ -219,6 +231,11 @@ class DeploymentPlan(Document):
                 remedy="use topology prefill-midfill-decode",
             )
         return self
+
+    def verified_tokens(self, pool: Pool) -> int:
+        """Tokens a decoding request has in a step of `pool`: its next one and the drafts."""
+        drafts = self.speculation.depth if self.speculation and pool.decodes else 0
+        return 1 + drafts
 
     @property
     def has_midfill(self) -> bool:

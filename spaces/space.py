@@ -36,6 +36,7 @@ from spaces.plan import (
 )
 from spaces.precision import KvDtype, WeightsName
 from spaces.site import Site
+from spaces.speculation import Speculation
 
 Option = TypeVar("Option")
 
@@ -45,12 +46,13 @@ TIER_RULES = (retention_has_a_tier, midfill_can_reach_kv)
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The choices without order, which decide what layouts there are; `chips` go by pool."""
+    """The choices that decide what layouts there are; `chips` go by pool, `drafts` by step."""
 
     topology: Topology
     engine: EngineName
     weights: WeightsName
     kv: KvDtype
+    drafts: int
     chips: tuple[str, ...]
 
 
@@ -59,7 +61,7 @@ class SearchSpace:
     """All plans a job allows at a site, under each of its loads.
 
     `base` holds what is not searched (model, memory share, block size); None among `loads` stands
-    for the arrivals as recorded.
+    for the arrivals as recorded, and None in `speculation` for decoding without drafts.
     """
 
     site: Site
@@ -69,6 +71,7 @@ class SearchSpace:
     weights: tuple[WeightsName, ...]
     kv: tuple[KvDtype, ...]
     loads: tuple[Load | None, ...]
+    speculation: tuple[Speculation | None, ...] = (None,)
     _batches: dict[tuple[Branch, Pool], tuple[tuple[int, int], ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -130,6 +133,7 @@ class SearchSpace:
             note("engine", branch.engine)
             note("weights", branch.weights)
             note("kv", branch.kv)
+            note("drafts", branch.drafts)
             for layouts in pools:
                 role = layouts[0].role
                 note(f"{role}.chip", layouts[0].chip)
@@ -157,13 +161,17 @@ class SearchSpace:
         return legal
 
     def _branches(self) -> Iterator[Branch]:
-        for topology, engine, weights, kv in product(
-            self.options.topology, self.engines, self.weights, self.kv
+        for topology, engine, weights, kv, drafts in product(
+            self.options.topology, self.engines, self.weights, self.kv, self._by_drafts
         ):
             roles = TOPOLOGY_ROLES[topology]
             kinds = [self.options.chips(role) or tuple(self.site.budget) for role in roles]
             for chips in product(*kinds):
-                yield Branch(topology, engine, weights, kv, chips)
+                yield Branch(topology, engine, weights, kv, drafts, chips)
+
+    @cached_property
+    def _by_drafts(self) -> dict[int, Speculation | None]:
+        return {found.depth if found else 0: found for found in self.speculation}
 
     def _layouts(self, branch: Branch) -> tuple[tuple[Pool, ...], ...]:
         plan = self._on(branch)
@@ -180,7 +188,7 @@ class SearchSpace:
         """A pool for each role at the smallest batch, layout still open."""
         step, seats = min(self.options.max_num_batched_tokens), min(self.options.max_num_seqs)
         return [
-            with_batch(Pool(role=role, chip=chip), max(step, seats), seats)
+            with_batch(Pool(role=role, chip=chip), max(step, seats * (1 + branch.drafts)), seats)
             for role, chip in zip(TOPOLOGY_ROLES[branch.topology], branch.chips, strict=True)
         ]
 
@@ -201,6 +209,7 @@ class SearchSpace:
                 "topology": branch.topology,
                 "engine": branch.engine,
                 "precision": precision,
+                "speculation": self._by_drafts[branch.drafts],
             }
         )
 
@@ -211,7 +220,7 @@ class SearchSpace:
         """
         remaining = list(self.legal)
         name = ""
-        for part in ("topology", "engine", "weights", "kv", "chips"):
+        for part in ("topology", "engine", "weights", "kv", "drafts", "chips"):
             options = _distinct(_word(getattr(branch, part)) for branch in remaining)
             answer = _unordered(draw, f"{name}{part}", options)
             remaining = [b for b in remaining if _word(getattr(b, part)) == answer]
@@ -350,8 +359,8 @@ def _smallest(layouts: Sequence[Pool]) -> int:
     return min(layout.chips_per_replica for layout in layouts)
 
 
-def _word(value: str | tuple[str, ...]) -> str:
-    return value if isinstance(value, str) else "+".join(value)
+def _word(value: str | int | tuple[str, ...]) -> str:
+    return "+".join(value) if isinstance(value, tuple) else str(value)
 
 
 def _distinct(values: Iterable[Option]) -> list[Option]:

@@ -10,16 +10,18 @@ import numpy as np
 
 from objectives.cost.collectives import all_reduce_s, all_to_all_s, gather_scatter_s, send_s
 from objectives.cost.context import ContextSeconds, context_seconds
+from objectives.cost.drafting import Drafting, drafting_of
 from objectives.cost.kernel_work import ACTIVATION_BYTES
 from objectives.cost.layers import attention_layer_s, feed_forward_layer_s, stream_mixer_s
 from objectives.cost.machine import SECONDS_PER_US, Machine, machine_of
 from objectives.cost.operators import gemm_s, routed_experts_s
 from objectives.cost.step_costs import Floats, Ints, StepCosts
 from spaces.chip import ChipSpec
-from spaces.model import DenseFfn, ModelSpec, MoeFfn
+from spaces.model import AttentionGroup, DenseFfn, ModelSpec, MoeFfn
 from spaces.plan import EngineName, Pool, Precision
 from spaces.precision import Dtype
 from spaces.sharding import stage_layers
+from spaces.speculation import Speculation
 
 _DENSE_TOKENS = 64
 _GEOMETRIC_COLUMNS = 64
@@ -27,7 +29,12 @@ _GEOMETRIC_COLUMNS = 64
 
 @lru_cache(maxsize=4096)
 def step_costs(
-    model: ModelSpec, chip: ChipSpec, pool: Pool, precision: Precision, engine: EngineName
+    model: ModelSpec,
+    chip: ChipSpec,
+    pool: Pool,
+    precision: Precision,
+    engine: EngineName,
+    speculation: Speculation | None = None,
 ) -> StepCosts:
     """Seconds of a step of one replica of `pool`, as arrays over tokens and coefficients.
 
@@ -35,18 +42,29 @@ def step_costs(
     calls with equal arguments: read them, do not write to them. Raises `InputError` where the
     chip names an unknown efficiency table.
     """
-    return costs_on(machine_of(chip, engine), model, pool, precision)
+    return costs_on(machine_of(chip, engine), model, pool, precision, speculation)
 
 
-def costs_on(machine: Machine, model: ModelSpec, pool: Pool, precision: Precision) -> StepCosts:
+def costs_on(
+    machine: Machine,
+    model: ModelSpec,
+    pool: Pool,
+    precision: Precision,
+    speculation: Speculation | None = None,
+) -> StepCosts:
     """The same on a given machine, built anew: for fits that vary its constants."""
-    grid = token_grid(pool)
-    return _Assembly(model, machine, pool, precision, grid.astype(np.float64)).costs(grid)
+    drafting = drafting_of(model, pool, speculation)
+    grid = token_grid(pool, drafting.verified)
+    tokens = grid.astype(np.float64)
+    return _Assembly(model, machine, pool, precision, tokens, drafting).costs(grid)
 
 
-def token_grid(pool: Pool) -> Ints:
-    """Token counts of the tables' columns: all up to 64, then geometric to what all ranks hold."""
-    top = pool.dp * max(pool.max_num_batched_tokens, pool.max_num_seqs)
+def token_grid(pool: Pool, verified: int = 1) -> Ints:
+    """Token counts of the tables' columns: all up to 64, then geometric to what all ranks hold.
+
+    A decoding request has `verified` tokens in a step.
+    """
+    top = pool.dp * max(pool.max_num_batched_tokens, verified * pool.max_num_seqs)
     dense = np.arange(min(_DENSE_TOKENS, top) + 1)
     if top <= _DENSE_TOKENS:
         return dense.astype(np.int64)
@@ -54,14 +72,15 @@ def token_grid(pool: Pool) -> Ints:
     return np.unique(np.concatenate([dense, np.rint(wide)]).astype(np.int64))
 
 
-def graph_tokens(max_num_seqs: int) -> Ints:
-    """The captured CUDA-graph size that a decode batch of each size from 0 on is padded to.
+def graph_tokens(max_num_seqs: int, verified: int = 1) -> Ints:
+    """The captured CUDA-graph size, in tokens, that each number of decoding requests is padded to.
 
-    Sizes are 1, 2, 4, then every 8th to 256 and every 16th to 512 (vLLM 0.20's default list);
-    a larger batch runs unpadded.
+    Sizes are 1, 2, 4, then every 8th to 256 and every 16th to 512 (vLLM 0.20's default list),
+    rounded up to whole requests of `verified` tokens each; a larger batch runs unpadded.
     """
     captured = np.array([1, 2, 4, *range(8, 257, 8), *range(272, 513, 16)])
-    batches = np.arange(max_num_seqs + 1)
+    captured = np.unique(-(-captured // verified) * verified)
+    batches = verified * np.arange(max_num_seqs + 1)
     found = np.searchsorted(captured, batches)
     padded = captured[np.minimum(found, len(captured) - 1)]
     return np.where(batches > captured[-1], batches, padded).astype(np.int64)
@@ -76,6 +95,7 @@ class _Assembly:
     pool: Pool
     precision: Precision
     tokens: Floats
+    drafting: Drafting
 
     def costs(self, grid: Ints) -> StepCosts:
         shares = np.array(stage_layers(self.model.layers, self.pool.pp)) / self.model.layers
@@ -86,7 +106,7 @@ class _Assembly:
             grid=grid,
             token_s=self._token_table(shares),
             expert_s=self._table(np.outer(shares, self._experts_s())),
-            graph_tokens=graph_tokens(self.pool.max_num_seqs),
+            graph_tokens=graph_tokens(self.pool.max_num_seqs, self.drafting.verified),
             eager_s=shares * eager,
             decode_base_s=shares * context.decode_base,
             decode_request_s=shares * context.decode_request,
@@ -100,11 +120,13 @@ class _Assembly:
             window_tokens=self.model.read_limit_tokens,
             host_s=overhead.step_us * SECONDS_PER_US,
             request_s=overhead.request_us * SECONDS_PER_US / self.pool.dp,
+            verified_tokens=self.drafting.verified,
         )
 
     def _token_table(self, shares: Floats) -> Floats:
         seconds = np.outer(shares, self._layers_s())
-        seconds[-1] += self._head_s()
+        asked = np.minimum(self.tokens, float(self.pool.max_num_seqs * self.drafting.verified))
+        seconds[-1] += self._head_s(asked, self.model.vocab_size) + self._drafts_s()
         if self.pool.pp > 1:
             sent = self._hidden_bytes(self.tokens) * self.model.residual_streams
             seconds[:-1] += send_s(self.machine, sent, self.pool.chips_per_replica)
@@ -118,24 +140,54 @@ class _Assembly:
 
     def _layers_s(self) -> Floats:
         """All layers' work that grows with the tokens of a rank: products, norms, exchanges."""
-        linear = self._weights("linear")
-        hidden, tp = self.model.hidden_size, self.pool.tp
         seconds = np.zeros_like(self.tokens)
         for attention in self.model.attention:
-            one = attention_layer_s(self.machine, attention, hidden, tp, linear, self.tokens)
-            seconds += attention.layers * (one + self._all_reduce_s())
+            seconds += attention.layers * self._attention_s(attention, self.tokens)
         for ffn in self.model.ffn:
-            one = feed_forward_layer_s(self.machine, ffn, hidden, tp, linear, self.tokens)
-            seconds += ffn.layers * (one + self._exchange_s(ffn))
-        streams = self.model.residual_streams
+            seconds += ffn.layers * self._feed_forward_s(ffn, self.tokens)
+        hidden, streams = self.model.hidden_size, self.model.residual_streams
         return seconds + self.model.parts * stream_mixer_s(
             self.machine, hidden, streams, self.tokens
         )
 
-    def _all_reduce_s(self) -> Floats:
-        return all_reduce_s(self.machine, self._hidden_bytes(self.tokens), self.pool.tp)
+    def _attention_s(self, group: AttentionGroup, tokens: Floats) -> Floats:
+        """One attention layer and the sum that ends it, its look at the context left out."""
+        hidden, tp = self.model.hidden_size, self.pool.tp
+        linear = self._weights("linear")
+        one = attention_layer_s(self.machine, group, hidden, tp, linear, tokens)
+        return one + self._all_reduce_s(tokens)
 
-    def _exchange_s(self, ffn: DenseFfn | MoeFfn) -> Floats:
+    def _feed_forward_s(self, ffn: DenseFfn | MoeFfn, tokens: Floats) -> Floats:
+        """One feed-forward layer and the exchange that ends it, routed experts left out."""
+        hidden, tp = self.model.hidden_size, self.pool.tp
+        linear = self._weights("linear")
+        one = feed_forward_layer_s(self.machine, ffn, hidden, tp, linear, tokens)
+        return one + self._exchange_s(ffn, tokens)
+
+    def _drafts_s(self) -> Floats:
+        """The draft layer's passes: one over all tokens of the step, the others over its requests.
+
+        Each joins its inputs, goes through the layer and picks a word for every request.
+        """
+        drafting = self.drafting
+        if drafting.layer is None:
+            return np.zeros_like(self.tokens)
+        attention, ffn = drafting.layer
+        requests = drafting.requests(self.tokens, self.pool.max_num_seqs)
+        hidden, linear = self.model.hidden_size, self._weights("linear")
+        words = self._head_s(requests, drafting.vocab_size)
+        seconds = np.zeros_like(self.tokens)
+        for tokens, passes in ((self.tokens, 1), (requests, drafting.further_passes)):
+            layer = self._attention_s(attention, tokens) + self._feed_forward_s(ffn, tokens)
+            inputs = drafting.joined_inputs * hidden
+            joined = gemm_s(self.machine, tokens, hidden, inputs, linear)
+            seconds += passes * (joined + layer + words)
+        return seconds
+
+    def _all_reduce_s(self, tokens: Floats) -> Floats:
+        return all_reduce_s(self.machine, self._hidden_bytes(tokens), self.pool.tp)
+
+    def _exchange_s(self, ffn: DenseFfn | MoeFfn, tokens: Floats) -> Floats:
         """What ends a feed-forward layer: a sum over `tp`, or the way to experts on other ranks.
 
         With attention data parallelism each chip sends its share of its rank's tokens: to all
@@ -143,43 +195,57 @@ class _Assembly:
         faster.
         """
         if isinstance(ffn, DenseFfn) or self.pool.dp == 1:
-            return self._all_reduce_s()
+            return self._all_reduce_s(tokens)
         chips = self.pool.tp * self.pool.dp
-        gathered = self._hidden_bytes(self.tokens * self.pool.dp)
+        gathered = self._hidden_bytes(tokens * self.pool.dp)
         everywhere = gather_scatter_s(self.machine, gathered, chips)
         if self.pool.ep == 1:
             return everywhere
-        routed, own = self._weights("routed_experts"), self.tokens / self.pool.tp
+        routed, own = self._weights("routed_experts"), tokens / self.pool.tp
         directed = all_to_all_s(
             self.machine, ffn, self.model.hidden_size, routed, own, self.pool.ep
         )
         return np.minimum(everywhere, directed)
 
     def _experts_s(self) -> Floats:
-        routed, hidden = self._weights("routed_experts"), self.model.hidden_size
-        seconds = np.zeros_like(self.tokens)
         asked = np.maximum(self.tokens, 1.0)
+        seconds = np.zeros_like(self.tokens)
         for ffn in self.model.ffn:
             if isinstance(ffn, MoeFfn):
-                one = routed_experts_s(self.machine, ffn, hidden, self.pool, routed, asked)
-                seconds += ffn.layers * one
+                seconds += ffn.layers * self._routed_s(ffn, asked)
+        layer = self.drafting.layer
+        if layer is not None and isinstance(layer[1], MoeFfn):
+            seats = self.pool.dp * self.pool.max_num_seqs
+            requests = self.drafting.requests(asked, seats)
+            seconds += self._routed_s(layer[1], asked)
+            seconds += self.drafting.further_passes * self._routed_s(layer[1], requests)
         return seconds
 
-    def _head_s(self) -> Floats:
-        """The LM head: one row a request, so at most `max_num_seqs` however many tokens."""
-        rows = np.minimum(self.tokens, float(self.pool.max_num_seqs))
-        share = self.model.vocab_size / self.pool.tp
+    def _routed_s(self, ffn: MoeFfn, tokens: Floats) -> Floats:
+        routed, hidden = self._weights("routed_experts"), self.model.hidden_size
+        return routed_experts_s(self.machine, ffn, hidden, self.pool, routed, tokens)
+
+    def _head_s(self, rows: Floats, vocab_size: int) -> Floats:
+        """The LM head, with a row for each token that may be given out."""
+        share = vocab_size / self.pool.tp
         return gemm_s(
             self.machine, rows, share, self.model.hidden_size, self._weights("embeddings")
         )
 
     def _context(self) -> ContextSeconds:
-        """Coefficients summed over all layers."""
-        total = ContextSeconds()
+        """Coefficients summed over all layers, and over the passes of the draft layer."""
+        drafting, total = self.drafting, ContextSeconds()
         for group in self.model.attention:
-            one = context_seconds(self.machine, group, self.pool.tp, self.precision.kv)
-            total = total.plus(one, group.layers)
+            total = total.plus(self._one_context(group, drafting.verified), group.layers)
+        if drafting.layer is not None:
+            attention, _ = drafting.layer
+            total = total.plus(self._one_context(attention, drafting.verified), 1)
+            further = self._one_context(attention, 1).in_decode()
+            total = total.plus(further, drafting.further_passes)
         return total
+
+    def _one_context(self, group: AttentionGroup, queries: int) -> ContextSeconds:
+        return context_seconds(self.machine, group, self.pool.tp, self.precision.kv, queries)
 
     def _weights(self, part: Literal["linear", "routed_experts", "embeddings"]) -> Dtype:
         weights = self.model.weights(self.precision.weights)

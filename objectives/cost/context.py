@@ -47,21 +47,30 @@ class ContextSeconds:
             *(getattr(self, f.name) + layers * getattr(one, f.name) for f in fields(self))
         )
 
+    def in_decode(self) -> ContextSeconds:
+        """The coefficients of decoding requests alone."""
+        kept = {f.name: getattr(self, f.name) for f in fields(self) if f.name.startswith("decode")}
+        return ContextSeconds(**kept)
+
 
 def context_seconds(
-    machine: Machine, group: AttentionGroup, tp: int, kv: KvDtype
+    machine: Machine, group: AttentionGroup, tp: int, kv: KvDtype, queries: int = 1
 ) -> ContextSeconds:
-    """Coefficients of one layer of a kind."""
+    """Coefficients of one layer of a kind.
+
+    A decoding request has `queries` tokens in a step, more than one where drafts are verified: its
+    KV is read once for all of them and multiplied with each.
+    """
     if isinstance(group, RecurrentAttention):
-        return _recurrent(machine, group, tp)
+        return _recurrent(machine, group, tp, queries)
     if isinstance(group, CompressedAttention):
-        return _compressed(machine, group, tp, kv)
+        return _compressed(machine, group, tp, kv, queries)
     if isinstance(group, GqaAttention):
-        return _grouped(machine, group, tp, kv)
+        return _grouped(machine, group, tp, kv, queries)
     return (
-        _sparse_latent(machine, group, tp, kv)
+        _sparse_latent(machine, group, tp, kv, queries)
         if group.top_k_tokens
-        else _latent(machine, group, tp, kv)
+        else _latent(machine, group, tp, kv, queries)
     )
 
 
@@ -76,7 +85,9 @@ def decode_launch_us(row: DecodeAttentionRow, hbm_bytes_per_s: float) -> float:
     return (row.latency_us + max(row.latency_us, left_over / SECONDS_PER_US)) / 2
 
 
-def _grouped(machine: Machine, group: GqaAttention, tp: int, kv: KvDtype) -> ContextSeconds:
+def _grouped(
+    machine: Machine, group: GqaAttention, tp: int, kv: KvDtype, queries: int
+) -> ContextSeconds:
     """What is read in prefill of a window or a selection is left out: it is multiplied longer."""
     row = machine.decode_attention(kv)
     keys = group.index.key_bytes if group.index else 0
@@ -89,13 +100,17 @@ def _grouped(machine: Machine, group: GqaAttention, tp: int, kv: KvDtype) -> Con
         call = law[0] + machine.kernel_gap_s
         read = law[1] / machine.overheads.sustained.kv_read
     pair = prefill_pair_s(machine, group, tp, kv) or pair
+    if queries > 1:
+        read = max(read, queries * pair)
     if group.read_limit_tokens:
         limited = ContextSeconds(decode_base=call, decode_window_token=read, window_pair=pair)
-        return limited.plus(_scoring(machine, group.index), 1)
+        return limited.plus(_scoring(machine, group.index, queries), 1)
     return ContextSeconds(decode_base=call, decode_token=read, pair=pair, read=read)
 
 
-def _latent(machine: Machine, group: MlaAttention, tp: int, kv: KvDtype) -> ContextSeconds:
+def _latent(
+    machine: Machine, group: MlaAttention, tp: int, kv: KvDtype, queries: int
+) -> ContextSeconds:
     """Decode reads the latent or multiplies by it, whichever takes longer.
 
     A chunk has the keys and values of its cached tokens expanded again.
@@ -107,25 +122,28 @@ def _latent(machine: Machine, group: MlaAttention, tp: int, kv: KvDtype) -> Cont
     expand = 2 * expanded * group.heads / tp / (machine.sustained_flops("bf16") * large)
     return ContextSeconds(
         decode_base=machine.launch_s(row.latency_us),
-        decode_token=max(read, multiply),
+        decode_token=max(read, queries * multiply),
         pair=group.flops_per_pair / tp / machine.prefill_attention_flops(kv),
         read=max(read, expand),
     )
 
 
-def _sparse_latent(machine: Machine, group: MlaAttention, tp: int, kv: KvDtype) -> ContextSeconds:
+def _sparse_latent(
+    machine: Machine, group: MlaAttention, tp: int, kv: KvDtype, queries: int
+) -> ContextSeconds:
     """The selected latents alone are read or multiplied by, absorbed in prefill too.
 
-    Nothing is expanded: every query has latents of its own (arXiv 2512.02556, appendix A).
+    Nothing is expanded: every query has latents of its own (arXiv 2512.02556, appendix A), which
+    in decode are read for each of its tokens.
     """
     read, multiply = _latent_token_s(machine, group, tp, kv)
     flops = _padded(machine, group.absorbed_flops_per_pair, group.heads, tp)
     attend = ContextSeconds(
         decode_base=machine.launch_s(machine.mla_decode(kv).latency_us),
-        decode_window_token=max(read, multiply),
+        decode_window_token=queries * max(read, multiply),
         window_pair=flops / machine.prefill_attention_flops(kv),
     )
-    return attend.plus(_scoring(machine, group.index), 1)
+    return attend.plus(_scoring(machine, group.index, queries), 1)
 
 
 def _padded(machine: Machine, flops: int, heads: int, tp: int) -> float:
@@ -145,7 +163,7 @@ def _latent_token_s(
 
 
 def _compressed(
-    machine: Machine, group: CompressedAttention, tp: int, kv: KvDtype
+    machine: Machine, group: CompressedAttention, tp: int, kv: KvDtype, queries: int
 ) -> ContextSeconds:
     """Entries are read and multiplied like latents; a context token is one in `ratio` entries.
 
@@ -154,7 +172,8 @@ def _compressed(
     row = machine.mla_decode(kv)
     read = group.entry_bytes(kv) / (machine.kv_bytes_per_s * row.memory)
     decode_flops = machine.chip.peak_flops("bf16") * row.compute
-    entry = max(read, group.flops_per_pair / tp / decode_flops)
+    multiply = group.flops_per_pair / tp / decode_flops
+    entry = max(read, queries * multiply)
     flops = _padded(machine, group.flops_per_pair, group.heads, tp)
     pair = flops / machine.prefill_attention_flops(kv)
     total = ContextSeconds(
@@ -166,13 +185,16 @@ def _compressed(
         return total
     token, pair = entry / group.ratio, pair / group.ratio
     if group.top_k_entries:
-        attend = ContextSeconds(decode_window_token=token, window_pair=pair)
+        selected = queries * max(read, multiply) / group.ratio  # each query has entries of its own
+        attend = ContextSeconds(decode_window_token=selected, window_pair=pair)
     else:
         attend = ContextSeconds(decode_token=token, pair=pair, read=read / group.ratio)
-    return total.plus(attend, 1).plus(_scoring(machine, group.index, group.ratio), 1)
+    return total.plus(attend, 1).plus(_scoring(machine, group.index, queries, group.ratio), 1)
 
 
-def _scoring(machine: Machine, index: SparseIndex | None, ratio: int = 1) -> ContextSeconds:
+def _scoring(
+    machine: Machine, index: SparseIndex | None, queries: int, ratio: int = 1
+) -> ContextSeconds:
     """An indexer's look at every cached key (one in `ratio` tokens): scores and their top-k.
 
     Keys are multiplied in fp8 where they are stored so and the chip can, and read at the bandwidth
@@ -188,22 +210,25 @@ def _scoring(machine: Machine, index: SparseIndex | None, ratio: int = 1) -> Con
     return ContextSeconds(
         decode_base=machine.launch_s(machine.gemm(dtype).latency_us)
         + machine.launch_s(achieved.top_k_us),
-        decode_token=(max(read, multiply) + scores) / ratio,
+        decode_token=(max(read, queries * multiply) + queries * scores) / ratio,
         pair=(multiply + scores) / ratio,
         read=read / ratio,
     )
 
 
-def _recurrent(machine: Machine, group: RecurrentAttention, tp: int) -> ContextSeconds:
+def _recurrent(
+    machine: Machine, group: RecurrentAttention, tp: int, queries: int
+) -> ContextSeconds:
     """The state is read and written: once a step for a decoding request, once for a chunk.
 
-    The new tokens of a chunk go through the chunked recurrence.
+    Verifying drafts writes the state after each of them, to go on from the last one accepted. The
+    new tokens of a chunk go through the chunked recurrence.
     """
     row = machine.achieved.linear_attention
     state = 2 * group.state_bytes / tp / (machine.chip.hbm_bytes_per_s * row.memory)
     return ContextSeconds(
         decode_base=machine.launch_s(row.latency_us),
-        decode_request=state,
+        decode_request=state * (1 + queries) / 2,
         prefill_base=state,
         chunk_token=group.state_flops_per_token / tp / machine.recurrence_flops,
     )

@@ -52,7 +52,8 @@ class StepCosts:
     A step holds, on each attention data-parallel rank, `n` decoding requests whose contexts sum to
     `S` tokens (`W` where each is cut at `window_tokens`: the sliding window, or the length of
     context that fills a sparse selection), and prefill chunks of `c` new tokens behind
-    `p` cached ones. `tokens` = `n` + sum of `c`. Stage `s` then takes
+    `p` cached ones. `tokens` = `v n` + sum of `c`, `v` being `verified_tokens`: the next token of
+    a request and its drafts. Stage `s` then takes
 
         [first stage] host_s + request_s * requests of all ranks
         + token_s[s](tokens of the busiest rank) + expert_s[s](tokens of all ranks)
@@ -66,7 +67,8 @@ class StepCosts:
     where `pairs` = c p + c (c + 1) / 2 are the query-key pairs of a causal chunk, and windowed
     pairs count at most `window_tokens` keys for each query. Tables are read by linear
     interpolation over `grid`, and kept at its ends. In a step without chunks `token_s` is read at
-    `graph_tokens[n]`, the next captured CUDA-graph size.
+    `graph_tokens[n]`, the next captured CUDA-graph size in tokens. Contexts may be fractions: a
+    request that drafts is taken to come by its tokens evenly.
     """
 
     grid: Ints
@@ -87,6 +89,7 @@ class StepCosts:
     host_s: float
     request_s: float
     tables: AttentionTables | None = None
+    verified_tokens: int = 1
 
     @property
     def stages(self) -> int:
@@ -102,13 +105,12 @@ class RankBatch:
     included; `chunks` are the (new, cached) tokens of each prefill chunk.
     """
 
-    decode_contexts: tuple[int, ...] = ()
+    decode_contexts: tuple[float, ...] = ()
     chunks: tuple[tuple[int, int], ...] = ()
 
-    @property
-    def tokens(self) -> int:
-        """Tokens processed in the step."""
-        return len(self.decode_contexts) + sum(new for new, _ in self.chunks)
+    def tokens(self, verified: int = 1) -> int:
+        """Tokens processed in the step, `verified` of each decoding request."""
+        return verified * len(self.decode_contexts) + sum(new for new, _ in self.chunks)
 
     @property
     def requests(self) -> int:
@@ -126,10 +128,11 @@ def step_seconds(costs: StepCosts, ranks: Sequence[RankBatch]) -> list[float]:
 
 def _stage_seconds(costs: StepCosts, stage: int, ranks: Sequence[RankBatch]) -> float:
     mixed = any(rank.chunks for rank in ranks)
-    busiest = max(rank.tokens for rank in ranks)
-    linear_tokens = busiest if mixed else int(costs.graph_tokens[busiest])
+    tokens = [rank.tokens(costs.verified_tokens) for rank in ranks]
+    widest = max(len(rank.decode_contexts) for rank in ranks)
+    linear_tokens = max(tokens) if mixed else int(costs.graph_tokens[widest])
     seconds = _read(costs.grid, costs.token_s[stage], linear_tokens)
-    seconds += _read(costs.grid, costs.expert_s[stage], sum(rank.tokens for rank in ranks))
+    seconds += _read(costs.grid, costs.expert_s[stage], sum(tokens))
     seconds += max(_attention_seconds(costs, stage, rank) for rank in ranks)
     if mixed:
         seconds += float(costs.eager_s[stage])

@@ -20,6 +20,7 @@ from spaces.layouts import with_batch
 from spaces.memory import hbm_ledger, host_kv_tokens
 from spaces.plan import DeploymentPlan, Pool
 from spaces.site import Site
+from spaces.speculation import acceptance_rates_of
 
 Values = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -217,7 +218,10 @@ class _Branch:
         seats = max(pool.max_num_seqs for pool in pools)
         steps = sorted({pool.max_num_batched_tokens for pool in pools})
         shapes = list(
-            dict.fromkeys(with_batch(pool, max(steps[-1], seats), seats) for pool in pools)
+            dict.fromkeys(
+                with_batch(pool, max(steps[-1], seats * setting.verified_tokens(pool)), seats)
+                for pool in pools
+            )
         )
         tables = pool_tables(
             shapes,
@@ -226,6 +230,7 @@ class _Branch:
             steps,
             self._most_running(pools),
             self.site.engines[setting.engine].scheduling == "alternating",
+            self._tokens_per_step(setting),
         )
         number = {(s.tp, s.pp, s.dp, s.ep): place for place, s in enumerate(shapes)}
         kv = [self._kv(pool, setting) for pool in pools]
@@ -239,6 +244,11 @@ class _Branch:
             kv_tokens=np.array([tokens for _, tokens in kv]),
             link_s=np.array([self._link_s(pool, setting) for pool in pools]),
         )
+
+    def _tokens_per_step(self, setting: DeploymentPlan) -> float:
+        if setting.speculation is None:
+            return 1.0
+        return 1.0 + sum(acceptance_rates_of(self.site.model, setting.speculation))
 
     def _most_running(self, pools: Sequence[Pool]) -> int:
         """The most requests on a replica that any load can lead to."""

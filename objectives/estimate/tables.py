@@ -47,15 +47,19 @@ def pool_tables(
     step_tokens: Sequence[int],
     most_running: int,
     alternating: bool,
+    tokens_per_step: float = 1.0,
 ) -> PoolTables:
-    """The tables of `layouts`, whose `costs` reach up to the largest step."""
+    """The tables of `layouts`, whose `costs` reach up to the largest step.
+
+    A decoding request gets `tokens_per_step` on average, more than one where drafts are accepted.
+    """
     running = running_grid(most_running)
     steps = np.array(sorted(step_tokens))
     chunks = np.ceil(demand.new_tokens / steps[:, None, None])
     decode, prompt, packed, added = [], [], [], []
     for layout, cost in zip(layouts, costs, strict=True):
         reader = _Layout(layout, cost, demand)
-        decode.append(reader.decode_s(running).sum(axis=0))
+        decode.append(reader.decode_s(running).sum(axis=0) / tokens_per_step)
         prompts = [reader.prompt_s(int(step)) for step in steps]
         prompt.append([alone for alone, _ in prompts])
         packed.append([filled for _, filled in prompts])
@@ -100,7 +104,8 @@ class _Layout:
         windowed = min(context, costs.window_tokens)
         per_request = costs.decode_request_s + context * costs.decode_token_s
         per_request = per_request + windowed * costs.decode_window_token_s
-        seconds = self._products_s(padded, total) + costs.decode_base_s[:, None]
+        seconds = self._products_s(padded, costs.verified_tokens * total)
+        seconds += costs.decode_base_s[:, None]
         seconds += busiest * per_request[:, None]
         seconds[0] += costs.host_s + costs.request_s * total
         return seconds
@@ -143,14 +148,15 @@ class _Layout:
         flights = np.minimum(running, self.pool.pp)
         total = np.zeros_like(running) if alternating else running / flights
         busiest = np.ceil(total / self.pool.dp)
+        each = costs.verified_tokens
         with_chunk = np.stack(
-            [self._products_s(c + busiest, c + total).sum(axis=0) for c in chunk]
+            [self._products_s(c + each * busiest, c + each * total).sum(axis=0) for c in chunk]
         )
         if alternating:
             stopped: Values = own[:, None] + with_chunk
             return stopped
         padded = costs.graph_tokens[np.minimum(busiest, len(costs.graph_tokens) - 1).astype(int)]
-        without = self._products_s(padded, total).sum(axis=0)
+        without = self._products_s(padded, each * total).sum(axis=0)
         added: Values = own[:, None] + np.maximum(with_chunk - without, 0.0)
         return added
 

@@ -1,7 +1,8 @@
 """What goes into the next step of a replica: the scheduler of the engine.
 
-Mixed engines (vLLM, TensorRT-LLM): first one token of every decoding request, then chunks of
-prompts under way, then new requests in order of arrival, until a rank's token budget is used up.
+Mixed engines (vLLM, TensorRT-LLM): first one token of every decoding request, with its drafts if
+there are any, then chunks of prompts under way, then new requests in order of arrival, until a
+rank's token budget is used up.
 Alternating engines (SGLang): prompts alone as long as there are any, else a decode step.
 A new request is admitted only when the blocks of its whole prompt are available, so that a prompt
 never stalls half-way; decoding requests may still run out, and then the latest admitted one is
@@ -62,17 +63,20 @@ def _fill(state: State, replica_id: int, flight: int, look: bool) -> int:
         for rank_id in ranks:
             if state.ranks[rank_id].outstanding > 0:
                 decodes = _choose_decodes(state, rank_id, flight)
-                budget = pool.step_tokens - decodes
+                budget = pool.step_tokens - decodes * pool.verified
                 chunks = _choose_prompts(state, rank_id, flight, budget, decodes, look)
                 chosen += decodes + chunks
         return chosen
-    for rank_id in ranks:
-        if state.ranks[rank_id].outstanding > 0:
-            chosen += _choose_prompts(state, rank_id, flight, pool.step_tokens, 0, look)
-    if chosen == 0:
+    for attempt in range(3):  # prompts, decodes, and prompts again if all decodes were preempted
         for rank_id in ranks:
-            if state.ranks[rank_id].outstanding > 0:
+            if state.ranks[rank_id].outstanding == 0:
+                continue
+            if attempt == 1:
                 chosen += _choose_decodes(state, rank_id, flight)
+            else:
+                chosen += _choose_prompts(state, rank_id, flight, pool.step_tokens, 0, look)
+        if chosen > 0:
+            break
     return chosen
 
 
@@ -93,13 +97,17 @@ def enqueue(state: State, rank_id: int, request_id: int) -> None:
 
 @compiled
 def _choose_decodes(state: State, rank_id: int, flight: int) -> int:
-    """One token of each decoding request at hand, at most an even share of a full pipeline."""
+    """One token of each decoding request at hand, at most an even share of a full pipeline.
+
+    Returns the requests chosen.
+    """
     now_s = state.clock[0].now_s
     rank = state.ranks[rank_id]
     pool = state.pools[rank.pool]
-    share = min(pool.step_tokens, (rank.running + pool.stages - 1) // pool.stages)
+    most = pool.step_tokens // pool.verified
+    share = min(most, (rank.running + pool.stages - 1) // pool.stages)
     if pool.flight_requests > 0:
-        share = min(pool.step_tokens, pool.flight_requests)
+        share = min(most, pool.flight_requests)
     chosen, place = 0, 0
     while place < rank.running and chosen < share:
         request_id = state.seats[rank.seats_start + place]
@@ -109,7 +117,7 @@ def _choose_decodes(state: State, rank_id: int, flight: int) -> int:
             if not _make_room(state, rank_id, request_id):
                 continue  # it preempted itself, and the next one moved to its place
             request.flight = flight
-            request.step_tokens = 1
+            request.step_tokens = pool.verified
             chosen += 1
         place += 1
     return chosen
@@ -117,12 +125,12 @@ def _choose_decodes(state: State, rank_id: int, flight: int) -> int:
 
 @compiled
 def _make_room(state: State, rank_id: int, request_id: int) -> bool:
-    """Take the blocks for one more token, preempting others; False if it had to preempt itself."""
+    """Take the blocks for one more step, preempting others; False if it had to preempt itself."""
     clock = state.clock[0]
     request = state.requests[request_id]
-    fixed = state.pools[state.ranks[rank_id].pool].fixed_blocks
-    tokens = request.computed + 1 - request.shared_blocks * clock.slot_tokens
-    growth = blocks_for(tokens, clock.block_tokens) + fixed - request.private_blocks
+    pool = state.pools[state.ranks[rank_id].pool]
+    tokens = request.computed + pool.verified - request.shared_blocks * clock.slot_tokens
+    growth = blocks_for(tokens, clock.block_tokens) + pool.fixed_blocks - request.private_blocks
     if growth <= 0:
         return True
     while growth > available_blocks(state, rank_id):

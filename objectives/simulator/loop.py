@@ -41,6 +41,7 @@ from objectives.simulator.steps import (
     count_gaps,
     leap_limit,
     leap_seconds,
+    set_pace,
     stage_seconds,
     sum_batch,
 )
@@ -218,7 +219,8 @@ def _can_ever_fit(state: State, request_id: int) -> bool:
     request = state.requests[request_id]
     for pool_id in range(len(state.pools)):
         pool = state.pools[pool_id]
-        tokens = request.input if pool.hands_off == 1 else request.input + request.output
+        tokens = request.input + pool.verified - 1
+        tokens += 0 if pool.hands_off == 1 else request.output
         blocks = blocks_for(tokens, state.clock[0].block_tokens) + pool.fixed_blocks
         if blocks > pool.capacity_blocks:
             return False
@@ -436,6 +438,7 @@ def _end_chunk(state: State, rank_id: int, request_id: int) -> None:
     share_prompt(state, rank_id, request_id)
     request.generated += 1
     request.phase = DECODING
+    set_pace(state, request_id)
     if request.prefilled_s < 0:
         request.prefilled_s = now_s
     if state.pools[state.ranks[rank_id].pool].hands_off == 1 and request.output > 1:

@@ -28,7 +28,8 @@ class RequestRecords:
     the way from the client to the engine's queue, waiting for admission, bringing prefix blocks in
     from lower tiers, computing the prompt (waits and preemptions between its chunks included),
     waiting for a place in the decode pool, and moving the KV there. The last two are zero where
-    one pool does both.
+    one pool does both. `decode_steps` are the steps that gave the tokens after the first: as many
+    as those, or fewer where drafts were accepted.
     """
 
     finished: npt.NDArray[np.bool_]
@@ -50,6 +51,7 @@ class RequestRecords:
     ssd_hit_tokens: Tokens
     store_hit_tokens: Tokens
     preemptions: Tokens
+    decode_steps: Tokens
 
     @property
     def hit_tokens(self) -> Tokens:
@@ -80,7 +82,11 @@ class RequestRecords:
 
 @dataclass(frozen=True, slots=True)
 class PoolRecord:
-    """What the replicas of a pool did, summed or averaged over them."""
+    """What the replicas of a pool did, summed or averaged over them.
+
+    `decode_request_steps` are its decoding requests summed over its steps: as many as
+    `decode_tokens`, or fewer where drafts were accepted.
+    """
 
     role: Role
     replicas: int
@@ -89,6 +95,7 @@ class PoolRecord:
     mean_batch: float
     prefill_tokens: int
     decode_tokens: int
+    decode_request_steps: int
     kv_capacity_tokens: int
     peak_kv_fraction: float
 

@@ -69,7 +69,8 @@ class Scenario:
     parsing, tokenizing, routing, streaming back. With `keep_answers` the KV of an answer serves
     the next turn of its session (the chat template gives it back unchanged). Cached blocks are
     forgotten after `idle_limit_s` without use. Turns with at most `midfill_tokens` uncached
-    tokens go to the midfill pool.
+    tokens go to the midfill pool. `acceptance` are the rates of the draft positions; how many
+    steps each answer takes with them is drawn from `seed`.
     """
 
     pools: tuple[PoolSetup, ...]
@@ -83,3 +84,5 @@ class Scenario:
     idle_limit_s: float = float("inf")
     store: SharedStore | None = None
     midfill_tokens: int = 0
+    acceptance: tuple[float, ...] = ()
+    seed: int = 1

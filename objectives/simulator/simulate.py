@@ -11,6 +11,7 @@ from objectives.cost.step_costs import COEFFICIENTS, Floats, StepCosts
 from objectives.simulator.loop import run
 from objectives.simulator.records import PoolRecord, RequestRecords, SimulationResult
 from objectives.simulator.scenario import PoolSetup, Scenario
+from objectives.simulator.speculation import steps_of_answers
 from objectives.simulator.state import (
     CLOCK,
     EVENT,
@@ -73,6 +74,8 @@ def simulate(scenario: Scenario, workload: Workload, load: OfferedLoad) -> Simul
             value=load.system_idle_cap_s,
             remedy="leave it out, or ask for a concurrency",
         )
+    drafts = {pool.costs.verified_tokens - 1 for pool in scenario.pools} - {0}
+    assert drafts <= {len(scenario.acceptance)}, "costs and acceptance differ in their drafts"
     state = _initial_state(scenario, workload, load)
     while not run(*state):
         state = _with_more_room(state)
@@ -109,7 +112,7 @@ def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) ->
     _set_margins(clock, scenario, workload)
     return State(
         clock=clock,
-        requests=_requests(workload, load, sharing),
+        requests=_requests(scenario, workload, load, sharing),
         ranks=ranks,
         replicas=replicas,
         pools=pools,
@@ -201,11 +204,14 @@ def _clock(
     return clock
 
 
-def _requests(workload: Workload, load: OfferedLoad, sharing: bool) -> np.recarray:
+def _requests(
+    scenario: Scenario, workload: Workload, load: OfferedLoad, sharing: bool
+) -> np.recarray:
     requests = np.zeros(len(workload), REQUEST).view(np.recarray)
     requests.arrival_s = load.arrival_s
     requests.input = workload.input_tokens
     requests.output = workload.output_tokens
+    requests.steps_left = steps_of_answers(scenario, workload.output_tokens)
     if sharing:
         requests.chain_start = workload.block_offsets[:-1]
         requests.chain_length = np.diff(workload.block_offsets)
@@ -256,6 +262,7 @@ def _pools(scenario: Scenario, sharing: bool, slot_blocks: int) -> np.recarray:
         )
         pool.blocks_per_slot = slot_blocks
         pool.watermark_blocks = setup.watermark_blocks
+        pool.verified = setup.costs.verified_tokens
         pool.flight_requests = setup.flight_requests or 0
         tables = setup.costs.tables
         if tables is not None:
@@ -420,6 +427,7 @@ def _records(state: State, load: OfferedLoad) -> RequestRecords:
         ssd_hit_tokens=requests["ssd_hit"].copy(),
         store_hit_tokens=requests["store_hit"].copy(),
         preemptions=requests["preemptions"].copy(),
+        decode_steps=requests["decode_steps"].copy(),
     )
 
 
@@ -438,6 +446,7 @@ def _pool_record(
         mean_batch=float(replicas["request_steps"].sum()) / steps if steps else 0.0,
         prefill_tokens=int(replicas["prefill_tokens"].sum()),
         decode_tokens=int(replicas["decode_tokens"].sum()),
+        decode_request_steps=int(replicas["decode_request_steps"].sum()),
         kv_capacity_tokens=setup.kv_blocks * block_tokens,
         peak_kv_fraction=float(ranks["peak_blocks"].max()) / max(1, setup.kv_blocks),
     )

@@ -54,6 +54,11 @@ REQUEST = np.dtype(
         ("target", "i8"),  # tokens to have in KV before the next token comes out
         ("computed", "i8"),  # tokens in KV
         ("generated", "i8"),  # tokens given out
+        ("steps_left", "i8"),  # decode steps until its last token; fewer than tokens with drafts
+        ("pace_tokens", "i8"),  # decoding, it comes by so many tokens
+        ("pace_steps", "i8"),  # in so many steps, evenly;
+        ("pace_rest", "i8"),  # of the next token it has this many `pace_steps`-ths
+        ("decode_steps", "i8"),  # decode steps it was in
         ("shared_blocks", "i8"),  # leading prefix blocks it refers to in the rank's cache
         ("private_blocks", "i8"),  # KV blocks of its own
         ("flight", "i8"),  # micro-batch it is in at present, or NONE
@@ -102,9 +107,10 @@ RANK = np.dtype(
         ("batch_decodes", "i8"),  # what it has in the micro-batch just chosen:
         ("batch_chunks", "i8"),
         ("batch_tokens", "i8"),
-        ("batch_context", "i8"),  # tokens its decoding requests look back on,
-        ("batch_windowed", "i8"),  # within the window,
-        ("batch_growing", "i8"),  # and how many of them have not filled it
+        ("batch_pace", "f8"),  # tokens its decoding requests come by in a step,
+        ("batch_context", "f8"),  # tokens they look back on,
+        ("batch_windowed", "f8"),  # within the window,
+        ("batch_growing", "f8"),  # and the pace of those that have not filled it
         ("batch_prior", "i8"),  # cached tokens of its chunks, each rounded up for the tables,
         ("batch_squares", "i8"),  # and the squares of their new tokens
     ]
@@ -129,6 +135,7 @@ REPLICA = np.dtype(
         ("request_steps", "i8"),  # requests summed over steps
         ("prefill_tokens", "i8"),
         ("decode_tokens", "i8"),
+        ("decode_request_steps", "i8"),  # decoding requests summed over steps
     ]
 )
 
@@ -151,6 +158,7 @@ POOL = np.dtype(
         ("watermark_blocks", "i8"),  # blocks an admission leaves free
         ("admission_steps", "i8"),  # steps between two looks at the queues
         ("admission_together", "i8"),  # it also looks when every rank could admit a request
+        ("verified", "i8"),  # tokens a decoding request has in a step: the next and its drafts
         ("flight_requests", "i8"),  # most requests of a rank in a micro-batch; 0: an even share
         ("table_tokens", "i8"),  # context step of the attention tables; 0: no tables
         ("several_decodes", "f8"),

@@ -44,8 +44,8 @@ def sum_batch(state: State, replica_id: int, flight: int) -> None:
     step = max(1, state.pools[replica.pool].table_tokens)
     for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
         rank = state.ranks[rank_id]
-        decodes, chunks, tokens, context, windowed, growing = 0, 0, 0, 0, 0, 0
-        prior, squares = 0, 0
+        decodes, chunks, tokens, prior, squares = 0, 0, 0, 0, 0
+        pace, context, windowed, growing = 0.0, 0.0, 0.0, 0.0
         for place in range(rank.seats_start, rank.seats_start + rank.running):
             request = state.requests[state.seats[place]]
             if request.flight != flight:
@@ -53,15 +53,20 @@ def sum_batch(state: State, replica_id: int, flight: int) -> None:
             tokens += request.step_tokens
             if request.phase == DECODING:
                 decodes += 1
-                context += request.computed + 1
-                windowed += min(request.computed + 1, window)
-                growing += request.computed + 1 < window
+                own_pace, own_context = 1.0, float(request.computed + 1)
+                if request.pace_steps != request.pace_tokens:
+                    own_pace = request.pace_tokens / request.pace_steps
+                    own_context += request.pace_rest / request.pace_steps
+                pace += own_pace
+                context += own_context
+                windowed += min(own_context, float(window))
+                growing += own_pace if request.computed + 1 < window else 0.0
             else:
                 chunks += 1
                 prior += -(-request.computed // step) * step
                 squares += request.step_tokens * request.step_tokens
         rank.batch_decodes, rank.batch_chunks, rank.batch_tokens = decodes, chunks, tokens
-        rank.batch_context, rank.batch_windowed = context, windowed
+        rank.batch_pace, rank.batch_context, rank.batch_windowed = pace, context, windowed
         rank.batch_growing = growing
         rank.batch_prior, rank.batch_squares = prior, squares
 
@@ -133,7 +138,7 @@ def _rank_attention(state: State, rank_id: int, flight: int, stage: int) -> tupl
             request = state.requests[state.seats[place]]
             if request.flight == flight and request.phase != DECODING:
                 seconds += _chunk_seconds(costs, request.step_tokens, request.computed, window)
-    slope = rank.batch_decodes * costs[DECODE_TOKEN_S]
+    slope = rank.batch_pace * costs[DECODE_TOKEN_S]
     return seconds, slope + rank.batch_growing * costs[DECODE_WINDOW_TOKEN_S]
 
 
@@ -146,7 +151,7 @@ def _tabled_attention(state: State, rank_id: int) -> float:
     if rank.batch_decodes > 0:
         table = state.decode_table_s[rank.pool]
         requests = min(rank.batch_decodes, table.shape[0] - 1)
-        context = rank.batch_context // rank.batch_decodes
+        context = int(rank.batch_context) // rank.batch_decodes
         bucket = min(-(-context // pool.table_tokens), table.shape[1] - 1)
         seconds += table[requests, bucket] * _factor(rank.batch_decodes, pool.several_decodes)
     if rank.batch_chunks > 0:
@@ -223,14 +228,15 @@ def _requests_limit(state: State, rank_id: int, flight: int) -> int:
     limit = _UNLIMITED
     step = state.pools[rank.pool].table_tokens
     if step > 0 and rank.batch_decodes > 0:  # until the mean context enters the next bucket
-        context = rank.batch_context // rank.batch_decodes
+        context = int(rank.batch_context) // rank.batch_decodes
         limit = -(-context // step) * step - context + 1
     for place in range(rank.seats_start, rank.seats_start + rank.running):
         request = state.requests[state.seats[place]]
         if request.flight == flight:
-            limit = min(limit, request.output - request.generated)
+            limit = min(limit, request.steps_left)
             if request.computed + 1 < window:
-                limit = min(limit, window - request.computed)
+                to_come = (window - request.computed - 1) * request.pace_steps - request.pace_rest
+                limit = min(limit, to_come // request.pace_tokens + 1)
     return limit
 
 
@@ -275,12 +281,35 @@ def _leap_blocks(state: State, rank_id: int, flight: int, steps: int) -> int:
 
 @compiled
 def _growth(state: State, rank_id: int, request_id: int, steps: int) -> int:
+    """Blocks a request needs more for `steps` steps, the drafts of the last one included."""
     clock = state.clock[0]
     request = state.requests[request_id]
-    fixed = state.pools[state.ranks[rank_id].pool].fixed_blocks
-    tokens = request.computed + steps - request.shared_blocks * clock.slot_tokens
-    growth = blocks_for(tokens, clock.block_tokens) + fixed - request.private_blocks
+    pool = state.pools[state.ranks[rank_id].pool]
+    tokens = request.computed + tokens_in(state, request_id, steps - 1) + pool.verified
+    tokens -= request.shared_blocks * clock.slot_tokens
+    growth = blocks_for(tokens, clock.block_tokens) + pool.fixed_blocks - request.private_blocks
     return int(max(0, growth))
+
+
+@compiled
+def set_pace(state: State, request_id: int) -> None:
+    """Spread the tokens that a request lacks over its steps, of which it needs no more than those.
+
+    A preemption may have given it a token without a step.
+    """
+    request = state.requests[request_id]
+    lacking = request.output - request.generated
+    request.steps_left = min(request.steps_left, lacking)
+    request.pace_tokens, request.pace_steps, request.pace_rest = lacking, request.steps_left, 0
+
+
+@compiled
+def tokens_in(state: State, request_id: int, steps: int) -> int:
+    """Whole tokens a decoding request comes by in its next `steps` steps."""
+    request = state.requests[request_id]
+    if request.pace_steps == request.pace_tokens:
+        return steps
+    return int((request.pace_rest + request.pace_tokens * steps) // request.pace_steps)
 
 
 @compiled
@@ -296,7 +325,7 @@ def advance_decodes(state: State, replica_id: int, flight: int, steps: int) -> N
     now_s = state.clock[0].now_s
     after_first_s = leap_seconds(replica.leap_first_s, replica.leap_slope_s, steps)
     after_first_s -= replica.leap_first_s
-    decodes = 0
+    decodes, tokens = 0, 0
     for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
         rank = state.ranks[rank_id]
         for place in range(rank.seats_start, rank.seats_start + rank.running):
@@ -310,14 +339,21 @@ def advance_decodes(state: State, replica_id: int, flight: int, steps: int) -> N
                 request.private_blocks += growth
             count_gaps(state, now_s - after_first_s - request.last_token_s, 0.0, 1, 1)
             request.last_token_s = now_s
-            request.computed += steps
-            request.generated += steps
+            given = tokens_in(state, request_id, steps)
+            rest = request.pace_rest + request.pace_tokens * steps
+            request.pace_rest = rest - given * request.pace_steps
+            request.computed += given
+            request.generated += given
+            request.steps_left -= steps
+            request.decode_steps += steps
             request.flight = NONE
+            tokens += given
             decodes += 1
     if steps > 1 and decodes > 0:
         second_s = replica.leap_first_s + replica.leap_slope_s
         count_gaps(state, second_s, replica.leap_slope_s, steps - 1, decodes)
-    replica.decode_tokens += decodes * steps
+    replica.decode_tokens += tokens
+    replica.decode_request_steps += decodes * steps
     replica.request_steps += decodes * steps
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from spaces.errors import InputError
 from spaces.model import GqaAttention, MlaAttention, ModelSpec
 from spaces.plan import DeploymentPlan, Pool, Role
+from spaces.speculation import draft_head, speculation_conflict
 
 # Kernels for latent attention take blocks of 32, 64 or 128 tokens, according to the chip; 64 and
 # its multiples exclude none of the fast ones.
@@ -40,6 +41,7 @@ class Checkpoint:
 
 def check_expressible(plan: DeploymentPlan, model: ModelSpec) -> None:
     """Raise `InputError` for a plan that no vLLM command line can describe."""
+    _check_drafts(plan, model)
     for pool in plan.pools:
         _check_experts(pool, model)
         _check_batch(pool)
@@ -74,6 +76,7 @@ def engine_arguments(plan: DeploymentPlan, pool: Pool, model: ModelSpec) -> tupl
         *limits,
         *cache,
         *checkpoint(plan, model).arguments,
+        *_speculation_arguments(plan, model),
         *_connector_arguments(plan, pool),
     )
 
@@ -150,6 +153,43 @@ def _connector_arguments(plan: DeploymentPlan, pool: Pool) -> tuple[str, ...]:
         return ()
     gib = host_bytes / 2**30  # exact: a power of two divides without rounding
     return ("--kv-offloading-size", repr(gib), "--kv-offloading-backend", "native")
+
+
+def _speculation_arguments(plan: DeploymentPlan, model: ModelSpec) -> tuple[str, ...]:
+    """Drafts, in both pools where there are two: their KV has the draft layer's in it."""
+    head = draft_head(model, plan.speculation) if plan.speculation else None
+    if plan.speculation is None or head is None:
+        return ()
+    config: dict[str, object] = {
+        "method": head.method,
+        "num_speculative_tokens": plan.speculation.depth,
+    }
+    if head.method != "mtp":
+        config["model"] = head.hugging_face_id
+    return ("--speculative-config", json.dumps(config, separators=(",", ":")))
+
+
+def _check_drafts(plan: DeploymentPlan, model: ModelSpec) -> None:
+    if plan.speculation is None:
+        return
+    conflict = speculation_conflict(model, plan.speculation)
+    head = draft_head(model, plan.speculation)
+    if not conflict and head is not None and head.method != "mtp" and not head.hugging_face_id:
+        conflict = f"the checkpoint of {model.name}'s draft head {head.name} is not known"
+    if conflict:
+        raise InputError(
+            conflict,
+            key="speculation",
+            value=plan.speculation.model_dump(mode="json"),
+            remedy="choose a point without drafts",
+        )
+    for pool in plan.pools:
+        if pool.pp > 1:
+            raise InputError(
+                f"vLLM does not draft over pipeline stages: {pool.role} needs pp = 1",
+                key="pp",
+                value=pool.pp,
+            )
 
 
 def _check_experts(pool: Pool, model: ModelSpec) -> None:

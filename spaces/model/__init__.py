@@ -6,14 +6,18 @@ Every formula counts one whole model on no particular chip; dividing it over chi
 
 from spaces.model.attention import GqaAttention, MlaAttention, SparseIndex
 from spaces.model.compressed import CompressedAttention
+from spaces.model.drafts import DraftHead, DraftMethod
 from spaces.model.feed_forward import DenseFfn, MoeFfn
+from spaces.model.groups import AttentionGroup
 from spaces.model.recurrent import GdnAttention, KdaAttention, MambaAttention, RecurrentAttention
-from spaces.model.spec import AttentionGroup, ModelSpec, WeightPrecision
+from spaces.model.spec import ModelSpec, WeightPrecision
 
 __all__ = [
     "AttentionGroup",
     "CompressedAttention",
     "DenseFfn",
+    "DraftHead",
+    "DraftMethod",
     "GdnAttention",
     "GqaAttention",
     "KdaAttention",

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
 from spaces.documents import Document
 from spaces.errors import InputError
-from spaces.model.attention import GqaAttention, MlaAttention
-from spaces.model.compressed import CompressedAttention
+from spaces.model.drafts import DraftHead
 from spaces.model.feed_forward import DenseFfn, MoeFfn
-from spaces.model.recurrent import RecurrentAttention
+from spaces.model.groups import Attention, Ffn
 from spaces.precision import BYTES_PER_WEIGHT, Dtype, KvDtype, WeightsName
-
-AttentionGroup = GqaAttention | MlaAttention | CompressedAttention | RecurrentAttention
-
-Attention = Annotated[AttentionGroup, Field(discriminator="kind")]
-Ffn = Annotated[DenseFfn | MoeFfn, Field(discriminator="kind")]
 
 
 class WeightPrecision(Document):
@@ -33,7 +27,8 @@ class ModelSpec(Document):
 
     A layer has an attention and a feed-forward part; with `single_part_layers` it has one of the
     two (Nemotron-H). `residual_streams` above 1 are hyper-connections (arXiv 2409.19606), which
-    mix as many copies of the residual stream before and after each part.
+    mix as many copies of the residual stream before and after each part. `drafts` are what can
+    draft tokens for it; nothing else here counts them.
     """
 
     name: str
@@ -52,6 +47,7 @@ class ModelSpec(Document):
     ffn: tuple[Ffn, ...] = Field(min_length=1)
     native_weights: WeightPrecision
     released_weights: tuple[WeightsName, ...] = ()
+    drafts: tuple[DraftHead, ...] = ()
     published_total_parameters_b: float | None = None
     published_active_parameters_b: float | None = None
     published_source: str = ""

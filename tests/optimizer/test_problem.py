@@ -145,3 +145,25 @@ def test_other_facts_or_requests_have_another_digest(tmp_path: Path) -> None:
     after = digest(workload={"trace": trace})
     assert before["catalogue entries"] == after["catalogue entries"]
     assert before["content of workload.trace"] != after["content of workload.trace"]
+
+
+def test_depths_of_speculation_are_searched_and_their_order_does_not_matter() -> None:
+    jobs = [
+        job_of(
+            model="deepseek-r1",
+            chips={"h200": 8},
+            speculation={"depth": depth, "acceptance": "mtp"},
+        )
+        for depth in ([0, 3], [3, 0, 3])
+    ]
+    spaces = [prepare(job).space for job in jobs]
+    depths = [[found.depth if found else 0 for found in s.speculation] for s in spaces]
+    assert depths == [[0, 3], [0, 3]]
+    assert spaces[0].dimensions()["drafts"] == ["0", "3"]
+    assert spaces[0].size() > prepare(job_of(model="deepseek-r1", chips={"h200": 8})).space.size()
+
+
+def test_a_depth_the_model_cannot_draft_is_the_jobs_mistake() -> None:
+    with pytest.raises(InputError, match="known up to depth 3, not at 9") as error:
+        prepare(job_of(model="deepseek-r1", speculation={"depth": 9}))
+    assert error.value.key == "speculation"

@@ -636,8 +636,12 @@ def test_the_name_is_the_folders_or_the_files(
 
 
 def test_what_is_left_out_is_noted(read: Callable[[Config], ModelSpec]) -> None:
-    assert read(deepseek()).notes == ("1 multi-token-prediction layer(s) are left out",)
-    assert read(minimax(4096)).notes == ("3 multi-token-prediction layer(s) are left out",)
+    assert read(deepseek()).notes == (
+        "1 multi-token-prediction layer(s) count only in plans that draft",
+    )
+    assert read(minimax(4096)).notes == (
+        "3 multi-token-prediction layer(s) count only in plans that draft",
+    )
     assert read(kimi_k3()).notes == ("the vision tower is left out",)
     assert read(llama(64, 2, 8, 128)).notes == ()
 

@@ -20,6 +20,7 @@ from spaces.plan import (
     Topology,
     load_plan,
 )
+from spaces.speculation import Speculation
 
 PLAN = """\
 model: deepseek-r1
@@ -146,6 +147,7 @@ def test_every_part_of_a_plan_takes_part_in_its_id() -> None:
         "router": "round-robin",
         "topology": "aggregated",
         "midfill_threshold_tokens": 99,
+        "speculation": Speculation(depth=1),
         "pools": (plan.pools[0], plan.pools[1].model_copy(update={"max_num_seqs": 65})),
     }
     assert changed.keys() == DeploymentPlan.model_fields.keys() - {"load"}

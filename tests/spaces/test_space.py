@@ -36,6 +36,7 @@ SPACES = {
             midfill_threshold_tokens=(1000, 5000),
         ),
     ),
+    "drafts or none": space_of(site_of("deepseek-r1", {"h200": 16}), depths=(0, 1, 3)),
     "gpt-oss in sglang": space_of(
         site_of("gpt-oss-120b", {"h200": 8}, engine="sglang"), engines=("sglang",)
     ),

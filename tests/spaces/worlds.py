@@ -8,6 +8,7 @@ from spaces.plan import DeploymentPlan, EngineName, Load, Pool
 from spaces.precision import KvDtype, WeightsName
 from spaces.site import ChipBudget, Site
 from spaces.space import SearchSpace
+from spaces.speculation import Speculation
 
 
 def site_of(
@@ -42,6 +43,7 @@ def space_of(
     weights: tuple[WeightsName, ...] = ("native",),
     kv: tuple[KvDtype, ...] = ("bf16",),
     concurrencies: tuple[int, ...] = (1, 8, 64),
+    depths: tuple[int, ...] = (0,),
 ) -> SearchSpace:
     """The search space of a site."""
     chip = next(iter(site.budget))
@@ -53,4 +55,5 @@ def space_of(
         weights=weights,
         kv=kv,
         loads=tuple(Load(concurrency=c) for c in concurrencies),
+        speculation=tuple(Speculation(depth=n) if n else None for n in depths),
     )

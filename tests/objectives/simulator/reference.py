@@ -12,10 +12,12 @@ import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from objectives.cost.step_costs import RankBatch, step_seconds
 from objectives.simulator.flows import NOTHING_BYTES
 from objectives.simulator.scenario import PoolSetup, Scenario
+from objectives.simulator.speculation import steps_of_answers
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
 
@@ -36,6 +38,9 @@ class Request:
     target: int = 0
     computed: int = 0
     generated: int = 0
+    steps_left: int = 0
+    pace: Fraction = Fraction(1)  # tokens of a decode step
+    part: Fraction = Fraction(0)  # of the token that is not whole yet
     shared: int = 0
     private: int = 0
     flight: object | None = None
@@ -144,6 +149,10 @@ class ReferenceSimulator:
             )
             for i in range(len(workload))
         ]
+        for request, steps in zip(
+            self.requests, steps_of_answers(scenario, workload.output_tokens), strict=True
+        ):
+            request.steps_left = int(steps)
         self.coming: deque[Request] = deque()
         for request, parent in zip(self.requests, workload.parent.tolist(), strict=True):
             waits_in = self.coming if parent < 0 else self.requests[parent].followers
@@ -244,6 +253,7 @@ class ReferenceSimulator:
         for place, setup in enumerate(self.scenario.pools):
             leaves_early = place < len(self.pools) - 1
             tokens = request.input + (0 if leaves_early else request.output)
+            tokens += setup.costs.verified_tokens - 1
             if self.blocks(tokens) + setup.request_blocks > setup.kv_blocks:
                 return False
         return True
@@ -432,7 +442,7 @@ class ReferenceSimulator:
         batches = []
         for rank in replica.ranks:
             mine = [request for request in rank.seats if request.flight is flight]
-            decodes = tuple(r.computed + 1 for r in mine if r.phase == "decoding")
+            decodes = tuple(float(r.computed + 1 + r.part) for r in mine if r.phase == "decoding")
             chunks = tuple((r.step_tokens, r.computed) for r in mine if r.phase == "prefilling")
             batches.append(RankBatch(decodes, chunks))
         return step_seconds(replica.setup.costs, batches)
@@ -448,20 +458,28 @@ class ReferenceSimulator:
     def fill_batch(self, replica: Replica, flight: object, look: bool) -> bool:
         budget = replica.setup.step_tokens
         if replica.setup.alternating:
-            chunks = [self.choose_prompts(rank, flight, budget, 0, look) for rank in replica.ranks]
-            if any(chunks):
-                return True
-            return any([self.choose_decodes(rank, flight) for rank in replica.ranks])
+            # Decoding requests may preempt one another until none is left; then prompts again.
+            return (
+                self.all_prompts(replica, flight, look)
+                or any([self.choose_decodes(rank, flight) for rank in replica.ranks])
+                or self.all_prompts(replica, flight, look)
+            )
         chosen = 0
         for rank in replica.ranks:
             decodes = self.choose_decodes(rank, flight)
-            chosen += decodes + self.choose_prompts(rank, flight, budget - decodes, decodes, look)
+            left = budget - decodes * replica.setup.costs.verified_tokens
+            chosen += decodes + self.choose_prompts(rank, flight, left, decodes, look)
         return chosen > 0
+
+    def all_prompts(self, replica: Replica, flight: object, look: bool) -> bool:
+        budget = replica.setup.step_tokens
+        return any([self.choose_prompts(k, flight, budget, 0, look) for k in replica.ranks])
 
     def choose_decodes(self, rank: Rank, flight: object) -> int:
         stages = rank.setup.costs.stages
         even = math.ceil(len(rank.seats) / stages)
-        share = min(rank.setup.step_tokens, rank.setup.flight_requests or even)
+        most = rank.setup.step_tokens // rank.setup.costs.verified_tokens
+        share = min(most, rank.setup.flight_requests or even)
         chosen = 0
         for request in list(rank.seats):
             if chosen == share:
@@ -477,7 +495,8 @@ class ReferenceSimulator:
         return request.flight is None and request.usable_s <= self.now_s
 
     def make_room(self, rank: Rank, request: Request) -> bool:
-        tokens = request.computed + 1 - request.shared * self.slot_tokens
+        tokens = request.computed + rank.setup.costs.verified_tokens
+        tokens -= request.shared * self.slot_tokens
         growth = self.blocks(tokens) + rank.setup.request_blocks - request.private
         while growth > self.available(rank):
             victim = [r for r in rank.seats if self.at_hand(r)][-1]
@@ -578,8 +597,11 @@ class ReferenceSimulator:
             for request in rank.seats:
                 if request.flight is flight and request.phase == "decoding":
                     request.flight = None
-                    request.computed += 1
-                    self.token(request)
+                    request.steps_left -= 1
+                    request.part += request.pace
+                    request.computed += math.floor(request.part)
+                    self.tokens(request, math.floor(request.part))
+                    request.part %= 1
         for rank in replica.ranks:
             for request in list(rank.seats):
                 if request.flight is flight:
@@ -627,9 +649,18 @@ class ReferenceSimulator:
                     entered += self.evict(rank, block, keep=True)
             self.write_to_store(rank, entered)
 
-    def token(self, request: Request) -> None:
-        request.generated += 1
+    def tokens(self, request: Request, count: int) -> None:
+        """All tokens of a step reach the client at its end, together."""
+        request.generated += count
         request.token_times.append(self.now_s)
+
+    def spread(self, request: Request) -> None:
+        """What is left of the answer comes evenly over the steps it takes."""
+        lacking = request.output - request.generated
+        request.steps_left = min(request.steps_left, lacking)
+        request.part = Fraction(0)
+        if lacking:
+            request.pace = Fraction(lacking, request.steps_left)
 
     def end_chunk(self, rank: Rank, request: Request) -> None:
         request.flight = None
@@ -640,10 +671,12 @@ class ReferenceSimulator:
         request.times.setdefault("prefilled", self.now_s)
         if len(self.pools) > 1 and rank.replica.entry and request.output > 1:
             request.generated = 1
+            self.spread(request)
             self.hand_off(rank, request)
         else:
             request.phase = "decoding"
-            self.token(request)
+            self.tokens(request, 1)
+            self.spread(request)
 
     def hand_off(self, rank: Rank, request: Request) -> None:
         request.phase = "handed off"

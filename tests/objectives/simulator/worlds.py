@@ -14,7 +14,7 @@ from objectives.workload.workload import Workload
 
 
 def made_up_costs(
-    stages: int = 1, window: int = 0, scale: float = 1.0, seats: int = 64
+    stages: int = 1, window: int = 0, scale: float = 1.0, seats: int = 64, verified: int = 1
 ) -> StepCosts:
     """Costs with every term present; stages differ, so that a mix-up shows."""
     grid = np.array([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 65536])
@@ -25,7 +25,7 @@ def made_up_costs(
         grid=grid,
         token_s=share * (5e-3 + 4e-6 * grid),
         expert_s=share * (2e-3 * (1 - 0.97**grid) + 1e-6 * grid),
-        graph_tokens=np.array([-(-n // 4) * 4 for n in range(seats + 1)]),
+        graph_tokens=np.array([-(-n * verified // 4) * 4 for n in range(seats + 1)]),
         eager_s=1e-3 * flat,
         decode_base_s=3e-4 * flat,
         decode_request_s=2e-6 * flat,
@@ -39,6 +39,7 @@ def made_up_costs(
         window_tokens=window,
         host_s=3e-4,
         request_s=8e-6,
+        verified_tokens=verified,
     )
 
 
@@ -115,7 +116,9 @@ def random_world(seed: int) -> tuple[Scenario, Workload, OfferedLoad]:
     roles = (("aggregated",), ("prefill", "decode"), ("prefill", "midfill", "decode"))[
         topology - 1
     ]
-    pools = tuple(_random_pool(rng, role, window, longest) for role in roles)
+    acceptance = ((), (), (0.8,), (0.7, 0.5, 0.1))[int(rng.integers(4))]
+    drafts = len(acceptance)
+    pools = tuple(_random_pool(rng, role, window, longest, drafts) for role in roles)
     scenario = Scenario(
         pools,
         block_tokens=4,
@@ -128,6 +131,8 @@ def random_world(seed: int) -> tuple[Scenario, Workload, OfferedLoad]:
         idle_limit_s=float(rng.choice([np.inf, np.inf, 0.05])),
         store=SharedStore(int(rng.choice([50, 500])), 2e9) if rng.random() < 0.5 else None,
         midfill_tokens=int(rng.integers(1, 60)),
+        acceptance=acceptance,
+        seed=seed,
     )
     load = _random_load(rng, workload)
     polling = tuple(
@@ -152,8 +157,11 @@ def _random_load(rng: np.random.Generator, workload: Workload) -> OfferedLoad:
     return OfferedLoad(nothing, sessions, horizon_s=horizon_s, system_idle_cap_s=cap_s)
 
 
-def _random_pool(rng: np.random.Generator, role: str, window: int, longest: int) -> PoolSetup:
+def _random_pool(
+    rng: np.random.Generator, role: str, window: int, longest: int, drafts: int
+) -> PoolSetup:
     seats = int(rng.integers(1, 9))
+    verified = 1 + drafts if role in ("aggregated", "decode") else 1
     tight = int(rng.integers(longest // 4 + 1, longest + 8))
     host_tokens = int(rng.choice([0, 64, 400]))
     return PoolSetup(
@@ -161,11 +169,13 @@ def _random_pool(rng: np.random.Generator, role: str, window: int, longest: int)
         replicas=int(rng.integers(1, 4)),
         ranks=int(rng.choice([1, 1, 2, 3])),
         seats=seats,
-        step_tokens=int(rng.integers(seats, 60)),
+        step_tokens=int(rng.integers(seats * verified, 60)),
         alternating=bool(rng.random() < 0.3),
         kv_blocks=tight,
         request_blocks=int(rng.choice([0, 0, 2])),
-        costs=made_up_costs(int(rng.choice([1, 1, 2, 3])), window, float(rng.uniform(0.5, 2))),
+        costs=made_up_costs(
+            int(rng.choice([1, 1, 2, 3])), window, float(rng.uniform(0.5, 2)), verified=verified
+        ),
         host_tokens=host_tokens,
         host_s_per_token=float(rng.choice([1e-5, 1e-3])),
         ssd_tokens=int(rng.choice([0, 0, 200])),

@@ -17,10 +17,14 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from results.manifests import export, write_manifests
+from results.manifests.vllm_engine import check_expressible, engine_arguments
 from results.manifests.vllm_flags import assert_legal, flag_table
+from spaces import catalog
 from spaces.chip import ChipSpec
+from spaces.errors import InputError
 from spaces.model import ModelSpec
 from spaces.plan import DeploymentPlan, KvTiers, Pool, Precision
+from spaces.speculation import Speculation
 
 MakeChip = Callable[..., ChipSpec]
 Case = tuple[DeploymentPlan, ModelSpec, dict[str, ChipSpec]]
@@ -447,6 +451,34 @@ def test_every_knob_of_the_plan_reaches_the_command(moe: ModelSpec, make_chip: M
         "--host": "0.0.0.0",
         "--port": "8000",
     }
+
+
+def test_drafts_are_asked_for_in_both_pools() -> None:
+    model = catalog.model("deepseek-r1")
+    plan = DeploymentPlan(
+        model=model.name,
+        topology="prefill-decode",
+        pools=(
+            Pool(role="prefill", chip="h200", tp=8),
+            Pool(role="decode", chip="h200", tp=8, max_num_seqs=64),
+        ),
+        speculation=Speculation(depth=3),
+    )
+    for pool in plan.pools:
+        arguments = engine_arguments(plan, pool, model)
+        told = json.loads(arguments[arguments.index("--speculative-config") + 1])
+        assert told == {"method": "mtp", "num_speculative_tokens": 3}
+
+
+def test_a_depth_without_known_acceptance_is_refused(moe: ModelSpec) -> None:
+    plan = DeploymentPlan(
+        model=moe.name,
+        topology="aggregated",
+        pools=(Pool(role="aggregated", chip="h200"),),
+        speculation=Speculation(depth=3),
+    )
+    with pytest.raises(InputError, match="no draft head"):
+        check_expressible(plan, moe)
 
 
 def test_amd_chips_get_the_rocm_image_and_see_their_own_devices(
