@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from objectives.goals import Constraint, Objective
 from optimizer.importance import importances
 from optimizer.job import Job
 from optimizer.records import StoredTrial, stored_trials
-from optimizer.storage import HIDDEN, JOURNAL, open_storage, without_password
+from optimizer.storage import HIDDEN, JOURNAL, anchored, open_storage, without_password
 from results.files import write_atomically
 from results.front import ParetoFront, hypervolume_history, pareto_front
 from results.plots import draw_front
@@ -29,6 +30,7 @@ from spaces.errors import InputError
 RUN, JOB = "run.json", "job.yaml"
 VERSIONED = ("servefront", "optuna", "numba", "numpy", "moocore")
 NAME_IN_OWN_JOURNAL = "servefront"
+STORAGE_VARIABLE = "SERVEFRONT_STORAGE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +99,17 @@ def read_results(directory: Path, storage_url: str | None = None) -> StudyResult
 def storage_of(directory: Path, run: Mapping[str, Any], url: str | None) -> str | None:
     """The URL of the storage a directory's study is kept in; None for its journal.
 
-    `run` is the content of run.json. Raises `InputError` when `url` is another storage than the
-    one it names, or when that needs a password it does not tell.
+    `run` is the content of run.json, `url` what the user asks for. The environment variable
+    SERVEFRONT_STORAGE is asked for a new study and for the password of an old one. Raises
+    `InputError` when `url` is another storage than run.json names, or no password is known.
     """
+    url = None if url is None else anchored(url)
+    variable = os.environ.get(STORAGE_VARIABLE)
+    from_variable = anchored(variable) if variable else None
+    if "study" not in run:
+        return url or from_variable
     noted = run.get("storage")
-    if "study" in run and url is not None and without_password(url) != noted:
+    if url is not None and without_password(url) != noted:
         raise InputError(
             f"the study of this directory is kept in {noted or JOURNAL}",
             where=str(directory),
@@ -109,15 +117,17 @@ def storage_of(directory: Path, run: Mapping[str, Any], url: str | None) -> str 
             value=without_password(url),
             remedy="leave --storage out, or choose another directory",
         )
-    if url is None and noted is not None and HIDDEN in noted:
-        raise InputError(
-            "the storage needs its password, which the directory does not keep",
-            where=str(directory),
-            key="storage",
-            value=noted,
-            remedy="give the whole URL with --storage",
-        )
-    return url or noted
+    if url is not None or noted is None or HIDDEN not in noted:
+        return url or noted
+    if from_variable is not None and without_password(from_variable) == noted:
+        return from_variable
+    raise InputError(
+        "the storage needs its password, which the directory does not keep",
+        where=str(directory),
+        key="storage",
+        value=noted,
+        remedy=f"give the whole URL with --storage or {STORAGE_VARIABLE}",
+    )
 
 
 def study_name(directory: Path, url: str | None, job_digest: str) -> str:

@@ -93,9 +93,13 @@ class Evaluator:
         except ServefrontError:
             raise
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            return Evaluation("failed", violations={"evaluation": NO_VALUE}, reason=reason)
+            return failed(f"{type(error).__name__}: {error}")
         return judged(found, self.objectives, self.constraints, time.perf_counter() - started)
+
+
+def failed(reason: str) -> Evaluation:
+    """The evaluation of a plan that broke off; how far it is from feasible nobody knows."""
+    return Evaluation("failed", violations={"evaluation": NO_VALUE}, reason=reason)
 
 
 def judged(

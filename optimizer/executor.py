@@ -1,17 +1,30 @@
-"""Who evaluates a batch of plans: threads of this machine, behind one small protocol."""
+"""Who evaluates a batch of plans, behind one small protocol; here the cores of this machine.
+
+`optimizer.ray_executor` does it on a Ray cluster. Which executor it is, and how many workers it
+has, changes no byte of a study: evaluations come back in the order the plans were given.
+"""
 
 from __future__ import annotations
 
+import math
+import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent import futures
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 from typing import Protocol
 
-from optimizer.evaluate import Evaluation
+from optimizer.evaluate import Evaluation, failed
 from spaces.plan import DeploymentPlan
 
 Evaluate = Callable[[DeploymentPlan], Evaluation]
 POLL_S = 0.1
+# The simulator's machine code runs without the interpreter lock, what prepares it does not: two
+# threads are as quick as two processes and start at once, more wait for one another.
+MOST_THREADS = 2
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 class Executor(Protocol):
@@ -25,17 +38,23 @@ class Executor(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """End the workers."""
+        ...
+
 
 class LocalExecutor:
-    """A pool of threads: the simulator's machine code runs without the interpreter lock.
+    """A pool of threads or processes on this machine, which stay and keep their caches warm.
 
-    The first evaluation of a process runs alone, because it may compile the simulator: the others
-    then find it ready instead of compiling it once more each.
+    The first evaluation runs alone, because it may compile the simulator: the others then find it
+    ready instead of compiling it once more each. `evaluate` must be picklable where `processes`
+    is true. A plan that takes its process down (out of memory, say) is a failed evaluation.
     """
 
-    def __init__(self, evaluate: Evaluate, workers: int) -> None:
-        self._evaluate = evaluate
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="evaluation")
+    def __init__(self, evaluate: Evaluate, workers: int, *, processes: bool | None = None) -> None:
+        self._evaluate, self._workers = evaluate, workers
+        self._processes = workers > MOST_THREADS if processes is None else processes
+        self._pool = self._new_pool()
         self._warm = False
 
     def evaluate(
@@ -48,33 +67,83 @@ class LocalExecutor:
         yield from self._together(plans, cancelled)
 
     def close(self) -> None:
-        """Wait for what still runs and end the threads."""
+        """Wait for what still runs and end the workers."""
         self._pool.shutdown(cancel_futures=True)
+
+    def _new_pool(self) -> futures.Executor:
+        if not self._processes:
+            return ThreadPoolExecutor(self._workers, thread_name_prefix="evaluation")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["optimizer.evaluate"])
+        return ProcessPoolExecutor(
+            self._workers, context, initializer=_start_worker, initargs=(self._evaluate,)
+        )
+
+    def _submitted(self, plan: DeploymentPlan) -> Future[Evaluation]:
+        return self._pool.submit(_evaluated if self._processes else self._evaluate, plan)
 
     def _together(
         self, plans: Sequence[DeploymentPlan], cancelled: Callable[[], bool]
     ) -> Generator[Evaluation]:
-        futures = [self._pool.submit(self._evaluate, plan) for plan in plans]
+        submitted = [self._submitted(plan) for plan in plans]
         try:
-            for future in futures:
+            for number, future in enumerate(submitted):
                 if not _done(future, cancelled):
                     return
-                yield future.result()
+                try:
+                    evaluation = future.result()
+                except BrokenExecutor:  # some plan ended its process, and with it the pool
+                    yield from self._one_by_one(plans[number:], cancelled)
+                    return
+                yield evaluation
         finally:
-            for future in futures:
+            for future in submitted:
                 future.cancel()
+
+    def _one_by_one(
+        self, plans: Sequence[DeploymentPlan], cancelled: Callable[[], bool]
+    ) -> Generator[Evaluation]:
+        """The evaluations of plans one of which breaks the pool, so that only that one fails."""
+        self._pool = self._new_pool()
+        for plan in plans:
+            future = self._submitted(plan)
+            if not _done(future, cancelled):
+                return
+            try:
+                evaluation = future.result()
+            except BrokenExecutor as error:
+                self._pool = self._new_pool()
+                evaluation = failed(f"the process that evaluated the plan died ({error})")
+            yield evaluation
 
 
 def available_cores() -> int:
-    """The cores this process may use."""
-    return (
+    """The cores this process may use; a container's CPU limit (cgroup v2) counts, rounded up."""
+    cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
+    if not CPU_QUOTA.is_file():
+        return cores
+    quota_us, period_us = CPU_QUOTA.read_text().split()
+    return cores if quota_us == "max" else min(cores, math.ceil(int(quota_us) / int(period_us)))
+
+
+_of_this_process: list[Evaluate] = []
+
+
+def _start_worker(evaluate: Evaluate) -> None:
+    """Keep the evaluator for the life of a worker process; Ctrl-C is the coordinator's affair."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _of_this_process[:] = [evaluate]
+
+
+def _evaluated(plan: DeploymentPlan) -> Evaluation:
+    return _of_this_process[0](plan)
 
 
 def _done(future: Future[Evaluation], cancelled: Callable[[], bool]) -> bool:
     """Wait for a future; False when the batch is cancelled before it is done."""
     while not cancelled():
-        if wait([future], timeout=POLL_S).done:
+        if futures.wait([future], timeout=POLL_S).done:
             return True
     return future.done()

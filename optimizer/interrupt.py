@@ -27,6 +27,10 @@ class Interrupt:
         for number, handler in self._former.items():
             signal.signal(number, handler)
 
+    def is_asked(self) -> bool:
+        """Whether a signal has come."""
+        return bool(self.asked)
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.asked = f"interrupted ({signal.Signals(number).name})"
         for other in _SIGNALS:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
 
+from optimizer.coordinator import coordinating, leading
 from optimizer.directory import (
     StudyResults,
     finished_run,
@@ -26,12 +28,13 @@ from optimizer.directory import (
     write_tables,
 )
 from optimizer.draws import Parameters, parameters_of
-from optimizer.executor import Evaluate, LocalExecutor
+from optimizer.executor import Executor
 from optimizer.identity import Identity, claim
 from optimizer.interrupt import Interrupt
 from optimizer.job import Job
+from optimizer.patience import patiently
 from optimizer.problem import Problem
-from optimizer.storage import coordinating, open_storage, open_study, repair_journal
+from optimizer.storage import open_storage, open_study, repair_journal
 from optimizer.study import Search, Watch
 from spaces.space import SearchSpace
 
@@ -49,49 +52,93 @@ class Outcome:
 def run_study(
     job: Job,
     problem: Problem,
-    evaluate: Evaluate,
+    open_executor: Callable[[], Executor],
     watch: Watch,
     directory: Path,
     *,
-    workers: int,
     storage_url: str | None = None,
     seeds: Sequence[Parameters] = (),
 ) -> Outcome:
     """Start the study of a directory, or go on with it, and write its files.
 
     `seeds` become the first trials of a new study. An interrupt (Ctrl-C, SIGTERM) ends the search
-    after the evaluations that run; what is done is kept and written. Raises `InputError` when
-    another process works in the directory, or when its study is another job's.
+    after the evaluations that run; what is done is kept and written. A storage that is away for a
+    while is waited for. Raises `InputError` when another process works in the directory or on the
+    study, or when the study is another job's.
     """
-    started = time.perf_counter()
-    with coordinating(directory), Interrupt() as interrupt:
+    # The executor before the interrupt, for Ray has a handler of its own for SIGTERM.
+    with coordinating(directory), closing(open_executor()) as executor, Interrupt() as interrupt:
         repaired = repair_journal(directory)
-        study, url = _study(job, problem, directory, storage_url, seeds)
-        opening = started_run(study.study_name, url, job)
-        write_run(directory, read_run(directory) | opening)
-        write_job(directory, job)
-        executor = LocalExecutor(evaluate, workers)
-        try:
-            search = Search(
-                study=study,
-                space=problem.space,
-                objectives=problem.objectives,
-                settings=job.search,
-                executor=executor,
-                watch=watch,
-                interrupted=lambda: interrupt.asked,
-                seeds=study.user_attrs["seeds"],
-            )
-            stop_reason = search.run()
-        finally:
-            executor.close()
-        results = results_of(study)
-        write_tables(directory, results)
-        seconds = time.perf_counter() - started
-        write_run(directory, opening | finished_run(results, seconds, stop_reason))
-        write_review(directory, results)
-    interrupted = stop_reason if stop_reason == interrupt.asked else ""
-    return Outcome(results, stop_reason, interrupted, repaired)
+        place = _Place.of(job, problem, directory, storage_url)
+        with leading(place.url, place.name, watch.note, interrupt.is_asked) as taken_over:
+
+            def interrupted() -> str:
+                return interrupt.asked or _interruption(taken_over())
+
+            def attempt() -> tuple[StudyResults, str]:
+                study = place.opened(problem, seeds)
+                search = Search(
+                    study=study,
+                    space=problem.space,
+                    objectives=problem.objectives,
+                    settings=job.search,
+                    executor=executor,
+                    watch=watch,
+                    interrupted=interrupted,
+                    seeds=study.user_attrs["seeds"],
+                )
+                return _searched(search, place, job)
+
+            results, stop_reason = patiently(attempt, watch.note, interrupt.is_asked)
+            left_off = stop_reason if stop_reason == interrupted() else ""
+    return Outcome(results, stop_reason, left_off, repaired)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a study is: its directory, the URL of its storage if that is elsewhere, its name."""
+
+    directory: Path
+    url: str | None
+    name: str
+    identity: Identity
+
+    @classmethod
+    def of(cls, job: Job, problem: Problem, directory: Path, url: str | None) -> _Place:
+        run = read_run(directory)
+        url = storage_of(directory, run, url)
+        if url is not None:
+            open_storage(directory, url)  # tells what is wrong with the URL, if anything
+        identity = Identity.of(job, problem)
+        name = run.get("study") or study_name(directory, url, _digest(identity))
+        return cls(directory, url, name, identity)
+
+    def opened(self, problem: Problem, seeds: Sequence[Parameters]) -> optuna.Study:
+        """The study, made if need be, and made the job's."""
+        storage = open_storage(self.directory, self.url)
+        study = open_study(storage, self.name, problem.objectives)
+        claim(study, self.identity, str(self.directory), list(seeds))
+        return study
+
+
+def _searched(search: Search, place: _Place, job: Job) -> tuple[StudyResults, str]:
+    """Search, and write the files of the directory; the results, and why the search stopped."""
+    started = time.perf_counter()
+    directory = place.directory
+    opening = started_run(place.name, place.url, job)
+    write_run(directory, read_run(directory) | opening)
+    write_job(directory, job)
+    stop_reason = search.run()
+    results = results_of(search.study)
+    write_tables(directory, results)
+    seconds = time.perf_counter() - started
+    write_run(directory, opening | finished_run(results, seconds, stop_reason))
+    write_review(directory, results)
+    return results, stop_reason
+
+
+def _interruption(successor: str) -> str:
+    return f"interrupted ({successor} took the study over)" if successor else ""
 
 
 def fork_seeds(
@@ -103,23 +150,6 @@ def fork_seeds(
     found = [parameters_of(point.plan, space) for point in front.points]
     seeds = [parameters for parameters in found if parameters is not None]
     return seeds, len(found) - len(seeds)
-
-
-def _study(
-    job: Job,
-    problem: Problem,
-    directory: Path,
-    storage_url: str | None,
-    seeds: Sequence[Parameters],
-) -> tuple[optuna.Study, str | None]:
-    """The directory's study, made this job's, and the URL of its storage, if that is elsewhere."""
-    run = read_run(directory)
-    url = storage_of(directory, run, storage_url)
-    identity = Identity.of(job, problem)
-    name = run.get("study") or study_name(directory, url, _digest(identity))
-    study = open_study(open_storage(directory, url), name, problem.objectives)
-    claim(study, identity, str(directory), list(seeds))
-    return study, url
 
 
 def _digest(identity: Identity) -> str:

@@ -1,34 +1,33 @@
-"""Where a study is kept: a journal file in its directory, or a storage shared by URL.
-
-One coordinator at a time works in a directory, held by a lock that the system releases however
-the process ends.
-"""
+"""Where a study is kept: a journal file in its directory, or a database shared by URL."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
+import re
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
-from optuna.storages import BaseStorage, JournalStorage, get_storage
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage, get_storage
 from optuna.storages.journal import JournalFileBackend
+from sqlalchemy.exc import OperationalError
 
 from objectives.goals import Objective
-from spaces.errors import InputError
+from spaces.errors import InputError, StorageUnavailable
 
 JOURNAL = "study.journal"
-LOCK = ".lock"
-HIDDEN = ":***"
+HIDDEN = "***"
 FORCE_EVERY_S = 1.0
+SQLITE_PATIENCE_S = 60
+CONNECT_S = 10
+# A server that answers so will say the same next time.
+REFUSED = re.compile("authentication failed|does not exist|no password supplied|no pg_hba.conf")
 
 
 class Journal(JournalFileBackend):
@@ -53,50 +52,43 @@ class Journal(JournalFileBackend):
                 self._forced_s = time.monotonic()
 
 
-@contextmanager
-def coordinating(directory: Path) -> Iterator[None]:
-    """Be the only coordinator of a directory, which is made if need be.
-
-    Raises `InputError` when another process is.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        handle = (directory / LOCK).open("w")
-    except OSError as error:
-        raise InputError(
-            f"the study directory cannot be written ({error.strerror})",
-            where=str(directory),
-            remedy="choose another with --out",
-        ) from None
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(
-                "another servefront is working in this study directory",
-                where=str(directory),
-                remedy="wait for it or stop it, or choose another directory with --out",
-            ) from None
-        yield
-
-
 def open_storage(directory: Path, url: str | None) -> BaseStorage:
     """The storage behind `url`, or the journal of the directory, which is made if need be.
 
-    A wrong URL is told as an `InputError`.
+    A wrong URL is told as an `InputError`; as `StorageUnavailable` where it is right as far as
+    can be told from here, but nobody answers.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     if url is None:
         return _open_journal(directory / JOURNAL)
-    try:
-        return get_storage(url)
-    except Exception as error:  # the drivers of the databases raise what they like
+    if re.fullmatch(r"sqlite[^:]*:/*(.*:memory:)?", url):
         raise InputError(
-            f"the storage cannot be opened ({_first_line(error)})",
+            "a study must outlive the process",
             key="--storage",
-            value=without_password(url),
-            remedy="give an Optuna storage URL, for example postgresql+psycopg://user@host/db",
-        ) from None
+            value=url,
+            remedy="name a file, for example sqlite:///study.db",
+        )
+    try:
+        return get_storage(RDBStorage(url, engine_kwargs=engine_options(url)))
+    except OperationalError as error:
+        if url.startswith("sqlite") or REFUSED.search(str(error)):
+            raise _not_opened(url, error) from None
+        raise unavailable(url, error) from None
+    except Exception as error:  # the drivers of the databases raise what they like
+        raise _not_opened(url, error) from None
+
+
+def unavailable(url: str, error: Exception) -> StorageUnavailable:
+    """The error of a database that does not answer; the password is not in it."""
+    return StorageUnavailable(_reason(url, error), without_password(url))
+
+
+def engine_options(url: str) -> dict[str, Any]:
+    """How SQLAlchemy connects: a connection that a restart of the server broke is replaced."""
+    if url.startswith("sqlite"):
+        return {"connect_args": {"timeout": SQLITE_PATIENCE_S}}
+    quick = {"connect_args": {"connect_timeout": CONNECT_S}} if "psycopg" in url else {}
+    return {"pool_pre_ping": True, **quick}
 
 
 def open_study(storage: BaseStorage, name: str, objectives: Sequence[Objective]) -> optuna.Study:
@@ -135,16 +127,29 @@ def repair_journal(directory: Path) -> int:
     return len(content) - len(whole)
 
 
+def anchored(url: str) -> str:
+    """A storage URL that means the same in every working directory.
+
+    >>> anchored("sqlite:////var/study.db"), anchored("postgresql://host/db")
+    ('sqlite:////var/study.db', 'postgresql://host/db')
+    """
+    scheme, mark, path = url.partition(":///")
+    if not scheme.startswith("sqlite") or not mark:
+        return url
+    return f"{scheme}:///{Path(path).absolute()}"
+
+
 def without_password(url: str) -> str:
     """A storage URL that may be shown and written down.
 
-    >>> without_password("postgresql+psycopg://me:secret@host/db")
-    'postgresql+psycopg://me:***@host/db'
+    >>> without_password("postgresql+psycopg://me:secret@host/db?sslpassword=secret")
+    'postgresql+psycopg://me:***@host/db?sslpassword=***'
     """
     scheme, slashes, rest = url.partition("://")
     login, at, place = rest.rpartition("@")
     user, colon, _ = login.partition(":")
-    return f"{scheme}{slashes}{user}{colon and HIDDEN}{at}{place}"
+    shown = f"{scheme}{slashes}{user}{colon and ':' + HIDDEN}{at}{place}"
+    return re.sub(r"(?i)([?&][^=&]*(?:password|passwd|pwd)=)[^&]*", rf"\1{HIDDEN}", shown)
 
 
 def _open_journal(journal: Path) -> BaseStorage:
@@ -163,6 +168,23 @@ def _is_record(line: bytes) -> bool:
         return isinstance(json.loads(line), dict)
     except ValueError:
         return False
+
+
+def _not_opened(url: str, error: Exception) -> InputError:
+    missing = isinstance(error, ImportError) and url.startswith("postgresql")
+    return InputError(
+        f"the storage cannot be opened ({_reason(url, error)})",
+        key="--storage",
+        value=without_password(url),
+        remedy="pip install 'servefront[postgres]'"
+        if missing
+        else "give an Optuna storage URL, for example postgresql+psycopg://user@host/db",
+    )
+
+
+def _reason(url: str, error: Exception) -> str:
+    """What a driver says, though never the URL it was given."""
+    return _first_line(error).replace(url, without_password(url))
 
 
 def _first_line(error: Exception) -> str:

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Protocol
 
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
 
 from objectives.goals import Objective
@@ -62,6 +63,10 @@ class Watch(Protocol):
 
     def told(self, trial: StoredTrial) -> None:
         """A trial has been told."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something happened that the user should know."""
         ...
 
 
@@ -209,7 +214,8 @@ class Search:
             self.study.enqueue_trial(given)
         self._sampler_of(number)
         trial = self.study.ask()
-        assert trial.number == number, "only the coordinator asks"
+        if trial.number != number:  # made twice, when an answer of the storage was lost
+            raise StorageInternalError(f"trial {number} is in the study already")
         return self._drawn(trial, end)
 
     def _attached(self, left: FrozenTrial, end: int) -> _Asked:

@@ -1,8 +1,9 @@
 """What can go wrong, as one tree.
 
     ServefrontError
-    ├── InputError         the user's input is wrong (exit code 2)
-    └── NothingFeasible    the input is right, but no plan meets it (exit code 3)
+    ├── InputError            the user's input is wrong (exit code 2)
+    ├── NothingFeasible       the input is right, but no plan meets it (exit code 3)
+    └── StorageUnavailable    the database of the study does not answer (exit code 1)
 
 A plan that breaks a rule is not an error: it is an `Infeasible` value (see `spaces.feasibility`).
 A broken law of the code itself is an `AssertionError`.
@@ -56,6 +57,17 @@ class InputError(ServefrontError, ValueError):
 
 class NothingFeasible(ServefrontError):
     """No plan is feasible, or none meets the constraints; the message holds counts by rule."""
+
+
+class StorageUnavailable(ServefrontError):
+    """The database that keeps a study does not answer; trying again later may help."""
+
+    def __init__(self, reason: str, url: str) -> None:
+        self.reason, self.url = reason, url
+        super().__init__(
+            f"the storage {url} does not answer ({reason}); "
+            "what it holds is safe, the same command goes on from there"
+        )
 
 
 def did_you_mean(word: str, known: Iterable[str], aliases: Iterable[str] = ()) -> str:

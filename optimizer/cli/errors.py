@@ -43,12 +43,14 @@ def errors_told(command: Callable[Parameters, None]) -> Callable[Parameters, Non
 
 def _tell(error: Exception) -> int:
     """Say what went wrong; the exit code for it."""
-    from spaces.errors import NothingFeasible, ServefrontError
+    from spaces.errors import NothingFeasible, ServefrontError, StorageUnavailable
 
     if _debug["wanted"]:
         typer.echo("".join(traceback.format_exception(error)), err=True)
     if isinstance(error, ServefrontError):
         typer.echo(f"error: {error}", err=True)
+        if isinstance(error, StorageUnavailable):
+            return INTERNAL_FAILURE
         return NOTHING_FEASIBLE if isinstance(error, NothingFeasible) else WRONG_INPUT
     typer.echo(
         f"internal failure: {type(error).__name__}: {error}\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +17,7 @@ from optimizer.cli.talk import say, show
 
 if TYPE_CHECKING:
     from optimizer.directory import StudyResults
+    from optimizer.executor import Executor
     from optimizer.job import Job
     from optimizer.problem import Problem
 
@@ -35,9 +38,20 @@ def optimize(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Evaluations at a time.", show_default="all cores")
     ] = None,
+    executor: Annotated[
+        str,
+        typer.Option(
+            metavar="local|ray[:ADDRESS]",
+            help="Who evaluates: this machine, or a Ray cluster (that of RAY_ADDRESS or of this "
+            "machine where no address is given).",
+        ),
+    ] = "local",
     storage: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="An Optuna storage, in place of the study's journal."),
+        typer.Option(
+            metavar="URL",
+            help="An Optuna storage, in place of the study's journal; also SERVEFRONT_STORAGE.",
+        ),
     ] = None,
     fork: Annotated[
         Path | None,
@@ -51,6 +65,8 @@ def optimize(
     ] = False,
 ) -> None:
     """Search the plans of a job and leave the Pareto front in a study directory."""
+    from optimizer.evaluate import Evaluator
+    from optimizer.executors import opened_executor
     from optimizer.problem import posed
 
     wanted, problem = posed(job, trials=trials, timeout_s=timeout, seed=seed)
@@ -69,20 +85,19 @@ def optimize(
         if lost:
             say(f"note: {lost} points of it are not in the space of this job")
         directory = fork
-    _search(wanted, problem, directory, workers, storage, seeds)
+    opened = partial(opened_executor, executor, Evaluator.of(problem), workers)
+    _search(wanted, problem, directory, opened, storage, seeds)
 
 
 def _search(
     job: Job,
     problem: Problem,
     directory: Path,
-    workers: int | None,
+    opened: Callable[[], Executor],
     storage: str | None,
     seeds: list[dict[str, float | str]],
 ) -> None:
     from optimizer.cli.progress import Progress
-    from optimizer.evaluate import Evaluator
-    from optimizer.executor import available_cores
     from optimizer.session import run_study
 
     say(f"{problem.space.size():,} points in the space, searching in {directory}")
@@ -90,10 +105,9 @@ def _search(
         outcome = run_study(
             job,
             problem,
-            Evaluator.of(problem),
+            opened,
             progress,
             directory,
-            workers=workers or available_cores(),
             storage_url=storage,
             seeds=seeds,
         )

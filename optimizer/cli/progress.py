@@ -61,6 +61,7 @@ class Progress:
         self._feasible = sum(r.feasible and r.same_as is None for r in self._records)
         if self._earlier:
             say(f"going on with a study of {self._earlier} evaluations")
+        self._requests = 0
         self._started = self._last_line = time.monotonic()
 
     def told(self, trial: StoredTrial) -> None:
@@ -75,6 +76,10 @@ class Progress:
         elif time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._last_line = time.monotonic()
             say(self._line())
+
+    def note(self, text: str) -> None:
+        """Say what happened."""
+        say(f"note: {text}")
 
     def _line(self) -> str:
         return f"{self._unique}/{self._budget} evaluations, {self._state()}, {self._ends()}"

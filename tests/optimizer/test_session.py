@@ -15,11 +15,11 @@ from optimizer.directory import read_results
 from optimizer.draws import parameters_of
 from optimizer.job import Job, load_job
 from optimizer.problem import prepare
-from optimizer.session import Outcome, fork_seeds, run_study
+from optimizer.session import Outcome, fork_seeds
 from results.tables import read_front
 from spaces.documents import dump_yaml
 from spaces.errors import InputError
-from tests.optimizer.toy import TRIALS, Silent, evaluator, job_data, job_of, run
+from tests.optimizer.toy import TRIALS, Silent, job_data, job_of, run
 
 FEW = {"trials": 10, "batch_size": 4}
 
@@ -159,10 +159,7 @@ def test_a_storage_url_keeps_the_study_elsewhere(tmp_path: Path) -> None:
     job = job_of(search={"trials": 4, "batch_size": 4})
 
     def run_with(storage: str | None, directory: Path) -> Outcome:
-        problem = prepare(job)
-        return run_study(
-            job, problem, evaluator(problem), Silent(), directory, workers=1, storage_url=storage
-        )
+        return run(job, directory, storage_url=storage)
 
     there = run_with(url, tmp_path / "a")
     assert not (tmp_path / "a" / "study.journal").exists()
@@ -194,9 +191,7 @@ def test_a_fork_begins_with_the_front_of_the_old_study(tmp_path: Path) -> None:
     front = [point.plan for point in old.results.front.points]
     kept = [plan for plan in front if parameters_of(plan, problem.space) is not None]
     assert len(kept) == len(seeds) > 0 and lost == len(front) - len(seeds) > 0
-    outcome = run_study(
-        job, problem, evaluator(problem), Silent(), tmp_path / "new", workers=1, seeds=seeds
-    )
+    outcome = run(job, tmp_path / "new", seeds=seeds)
     first = [record.plan.point_id for record in outcome.results.records[: len(kept)]]
     assert first == [plan.point_id for plan in kept]
     assert read_results(tmp_path / "old").records == old.results.records
@@ -204,7 +199,6 @@ def test_a_fork_begins_with_the_front_of_the_old_study(tmp_path: Path) -> None:
 
 def test_an_interrupted_run_keeps_and_writes_what_is_done(tmp_path: Path) -> None:
     job = job_of()
-    problem = prepare(job)
 
     class Impatient(Silent):
         def told(self, trial: Any) -> None:
@@ -213,7 +207,7 @@ def test_an_interrupted_run_keeps_and_writes_what_is_done(tmp_path: Path) -> Non
                 os.kill(os.getpid(), signal.SIGTERM)
 
     former = signal.getsignal(signal.SIGTERM)
-    outcome = run_study(job, problem, evaluator(problem), Impatient(), tmp_path, workers=1)
+    outcome = run(job, tmp_path, watch=Impatient())
     assert signal.getsignal(signal.SIGTERM) == former
     assert outcome.interrupted == outcome.stop_reason == "interrupted (SIGTERM)"
     done = len(rows(tmp_path / "trials.csv"))
@@ -225,7 +219,6 @@ def test_an_interrupted_run_keeps_and_writes_what_is_done(tmp_path: Path) -> Non
 
 def test_a_run_in_a_busy_directory_is_refused(tmp_path: Path) -> None:
     job = job_of(search=FEW)
-    problem = prepare(job)
     refused = []
 
     class Waiting(Silent):
@@ -234,7 +227,7 @@ def test_a_run_in_a_busy_directory_is_refused(tmp_path: Path) -> None:
                 run(job, tmp_path)
             refused.append(caught.value)
 
-    run_study(job, problem, evaluator(problem), Waiting(), tmp_path, workers=1)
+    run(job, tmp_path, watch=Waiting())
     assert len(refused) >= 10 and refused[0].where == str(tmp_path)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import optuna
@@ -14,7 +12,6 @@ from optuna.storages.journal import JournalFileBackend
 from objectives.goals import parse_objective
 from optimizer.storage import (
     JOURNAL,
-    coordinating,
     open_storage,
     open_study,
     repair_journal,
@@ -75,30 +72,6 @@ def test_a_journal_damaged_in_the_middle_is_told(tmp_path: Path) -> None:
         open_storage(tmp_path, None)
 
 
-def test_a_second_coordinator_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from optimizer.storage import coordinating\n"
-        "with coordinating(Path(sys.argv[1])):\n print('in', flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None and other.stdout.readline() == b"in\n"
-        with (
-            pytest.raises(InputError, match="another servefront is working"),
-            coordinating(tmp_path),
-        ):
-            raise AssertionError("two coordinators")
-        other.kill()
-    with coordinating(tmp_path):
-        pass
-
-
-def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written"), coordinating(tmp_path / "file/x"):
-        raise AssertionError("made a directory in a file")
-
-
 @pytest.mark.parametrize(
     "url", ["nonsense", "sqlite:////no/such/folder/x.db", "nosuchdb://me:secret@host/db"]
 )
@@ -115,6 +88,10 @@ def test_only_the_password_of_a_url_is_hidden() -> None:
     assert without_password("sqlite:///runs/x.db") == "sqlite:///runs/x.db"
     assert without_password("mysql+x://me@host/db") == "mysql+x://me@host/db"
     assert without_password("a://me:p@ss@host:1/db") == "a://me:***@host:1/db"
+    assert without_password("a://h/db?user=u&password=p&sslpassword=q&x=1") == (
+        "a://h/db?user=u&password=***&sslpassword=***&x=1"
+    )
+    assert "secret" not in without_password("a://h:5/db?user=a@b&PASSWORD=secret")
 
 
 def test_a_study_carries_its_directions_and_metric_names(tmp_path: Path) -> None:

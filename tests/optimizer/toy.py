@@ -9,13 +9,17 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from objectives.assess import Assessment, PoolReport
+from objectives.goals import Constraint, Objective
 from optimizer.directory import NAME_IN_OWN_JOURNAL
-from optimizer.evaluate import Evaluation, judged
-from optimizer.executor import Evaluate, LocalExecutor
+from optimizer.evaluate import Evaluation, failed, judged
+from optimizer.executor import LocalExecutor
+from optimizer.executors import opened_executor
 from optimizer.job import Job
 from optimizer.problem import Problem, prepare
 from optimizer.records import StoredTrial
@@ -88,18 +92,26 @@ def assessed(plan: DeploymentPlan) -> Assessment:
     )
 
 
-def evaluator(problem: Problem, seconds: float = 0.0) -> Evaluate:
+@dataclass(frozen=True)
+class Formula:
     """The formula as an evaluator: some plans break off, and it takes `seconds`."""
 
-    def evaluate(plan: DeploymentPlan) -> Evaluation:
-        time.sleep(seconds)
+    objectives: tuple[Objective, ...]
+    constraints: tuple[Constraint, ...]
+    seconds: float = 0.0
+
+    def __call__(self, plan: DeploymentPlan) -> Evaluation:
+        time.sleep(self.seconds)
         if plan.pools[0].max_num_seqs == 512 and plan.pools[0].tp == 4:
-            return Evaluation("failed", violations={"evaluation": 1.0}, reason="Oops: 512 seats")
+            return failed("Oops: 512 seats")
         if plan.pools[0].max_num_seqs == 256 and plan.pools[0].tp == 1:
             return Evaluation("infeasible", violations={"memory": 0.25}, reason="256 do not fit")
-        return judged(assessed(plan), problem.objectives, problem.constraints)
+        return judged(assessed(plan), self.objectives, self.constraints)
 
-    return evaluate
+
+def evaluator(problem: Problem, seconds: float = 0.0) -> Formula:
+    """The formula for a problem."""
+    return Formula(problem.objectives, problem.constraints, seconds)
 
 
 class Silent:
@@ -107,6 +119,7 @@ class Silent:
 
     def __init__(self) -> None:
         self.records: list[TrialRecord] = []
+        self.notes: list[str] = []
         self.stop_reason = ""
 
     def begin(self, trials: Sequence[StoredTrial]) -> None:
@@ -114,6 +127,9 @@ class Silent:
 
     def told(self, trial: StoredTrial) -> None:
         self.records.append(trial.record)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     @property
     def unique(self) -> list[TrialRecord]:
@@ -126,11 +142,20 @@ class Silent:
         return to_csv(trials_frame(self.records))
 
 
-def run(job: Job, directory: Path, *, workers: int = 1, seconds: float = 0.0) -> Outcome:
+def run(
+    job: Job,
+    directory: Path,
+    *,
+    workers: int | None = 1,
+    seconds: float = 0.0,
+    executor: str = "local",
+    watch: Silent | None = None,
+    **options: Any,
+) -> Outcome:
     """A whole run of the study in `directory`, with its files."""
     problem = prepare(job)
-    evaluate = evaluator(problem, seconds)
-    return run_study(job, problem, evaluate, Silent(), directory, workers=workers)
+    opened = partial(opened_executor, executor, evaluator(problem, seconds), workers)
+    return run_study(job, problem, opened, watch or Silent(), directory, **options)
 
 
 def searched(
