@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from optimizer.interrupt import Interrupt
 from optimizer.job import Job
 from optimizer.patience import patiently
 from optimizer.problem import Problem
-from optimizer.storage import open_storage, open_study, repair_journal
+from optimizer.storage import open_study, opened_storage, repair_journal
 from optimizer.study import Search, Watch
 from spaces.space import SearchSpace
 
@@ -76,18 +76,18 @@ def run_study(
                 return interrupt.asked or _interruption(taken_over())
 
             def attempt() -> tuple[StudyResults, str]:
-                study = place.opened(problem, seeds)
-                search = Search(
-                    study=study,
-                    space=problem.space,
-                    objectives=problem.objectives,
-                    settings=job.search,
-                    executor=executor,
-                    watch=watch,
-                    interrupted=interrupted,
-                    seeds=study.user_attrs["seeds"],
-                )
-                return _searched(search, place, job)
+                with place.opened(problem, seeds) as study:
+                    search = Search(
+                        study=study,
+                        space=problem.space,
+                        objectives=problem.objectives,
+                        settings=job.search,
+                        executor=executor,
+                        watch=watch,
+                        interrupted=interrupted,
+                        seeds=study.user_attrs["seeds"],
+                    )
+                    return _searched(search, place, job)
 
             results, stop_reason = patiently(attempt, watch.note, interrupt.is_asked)
             left_off = stop_reason if stop_reason == interrupted() else ""
@@ -108,17 +108,19 @@ class _Place:
         run = read_run(directory)
         url = storage_of(directory, run, url)
         if url is not None:
-            open_storage(directory, url)  # tells what is wrong with the URL, if anything
+            with opened_storage(directory, url):  # tells what is wrong with the URL, if anything
+                pass
         identity = Identity.of(job, problem)
         name = run.get("study") or study_name(directory, url, _digest(identity))
         return cls(directory, url, name, identity)
 
-    def opened(self, problem: Problem, seeds: Sequence[Parameters]) -> optuna.Study:
+    @contextmanager
+    def opened(self, problem: Problem, seeds: Sequence[Parameters]) -> Iterator[optuna.Study]:
         """The study, made if need be, and made the job's."""
-        storage = open_storage(self.directory, self.url)
-        study = open_study(storage, self.name, problem.objectives)
-        claim(study, self.identity, str(self.directory), list(seeds))
-        return study
+        with opened_storage(self.directory, self.url) as storage:
+            study = open_study(storage, self.name, problem.objectives)
+            claim(study, self.identity, str(self.directory), list(seeds))
+            yield study
 
 
 def _searched(search: Search, place: _Place, job: Job) -> tuple[StudyResults, str]:

@@ -8,13 +8,15 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
-from optuna.storages import BaseStorage, JournalStorage, RDBStorage, get_storage
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages._cached_storage import _CachedStorage
 from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.exc import OperationalError
 
@@ -69,13 +71,24 @@ def open_storage(directory: Path, url: str | None) -> BaseStorage:
             remedy="name a file, for example sqlite:///study.db",
         )
     try:
-        return get_storage(RDBStorage(url, engine_kwargs=engine_options(url)))
+        return _CachedStorage(RDBStorage(url, engine_kwargs=engine_options(url)))
     except OperationalError as error:
         if url.startswith("sqlite") or REFUSED.search(str(error)):
             raise _not_opened(url, error) from None
         raise unavailable(url, error) from None
     except Exception as error:  # the drivers of the databases raise what they like
         raise _not_opened(url, error) from None
+
+
+@contextmanager
+def opened_storage(directory: Path, url: str | None) -> Iterator[BaseStorage]:
+    """Like `open_storage`, and the connections are closed at the end."""
+    storage = open_storage(directory, url)
+    try:
+        yield storage
+    finally:
+        if isinstance(storage, _CachedStorage):  # around a database; Optuna has no other way in
+            storage._backend.engine.dispose()
 
 
 def unavailable(url: str, error: Exception) -> StorageUnavailable:

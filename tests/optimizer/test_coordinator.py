@@ -133,7 +133,8 @@ def test_a_process_id_that_is_in_use_again_is_no_proof_of_life(url: str) -> None
 
 def test_of_many_that_start_together_one_leads(url: str) -> None:
     led(url)  # makes the table
-    inside, refused = [], []
+    inside: list[Lease] = []
+    refused: list[InputError] = []
     gate = threading.Barrier(6)
 
     def start() -> None:

@@ -154,7 +154,7 @@ def test_the_command_on_ray_is_stopped_by_sigterm_and_goes_on_locally(
     cluster: Any, tmp_path: Path
 ) -> None:
     job = tmp_path / "job.yaml"
-    search = {"trials": 60, "batch_size": 4}
+    search = {"trials": 30, "batch_size": 4}
     job.write_text(dump_yaml(job_data(constraints=[], search=search)))
     command = [sys.executable, "-m", "optimizer.cli", "optimize", str(job), "--out"]
     directory = tmp_path / "killed"
@@ -171,7 +171,7 @@ def test_the_command_on_ray_is_stopped_by_sigterm_and_goes_on_locally(
     assert process.returncode == 130, talk
     assert "the state is saved" in talk
     done = len((directory / "trials.csv").read_text().splitlines()) - 1
-    assert 0 < done < 60
+    assert 0 < done < 30
     for out in (directory, tmp_path / "whole"):
         subprocess.run([*command, str(out)], cwd=REPOSITORY, check=True, capture_output=True)
     table = (directory / "trials.csv").read_bytes()
