@@ -80,7 +80,12 @@ class LocalExecutor:
         )
 
     def _submitted(self, plan: DeploymentPlan) -> Future[Evaluation]:
-        return self._pool.submit(_evaluated if self._processes else self._evaluate, plan)
+        try:
+            return self._pool.submit(_evaluated if self._processes else self._evaluate, plan)
+        except BrokenExecutor as error:  # broken since the last plan was submitted
+            broken: Future[Evaluation] = Future()
+            broken.set_exception(error)
+            return broken
 
     def _together(
         self, plans: Sequence[DeploymentPlan], cancelled: Callable[[], bool]

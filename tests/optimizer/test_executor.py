@@ -121,7 +121,7 @@ def test_processes_evaluate_in_order_and_stay() -> None:
     executor.close()
     assert [e.metrics["chips"] for e in first + second] == [*range(1, 9), *range(1, 9)]
     at_work = {e.reason for e in first + second}
-    assert len(at_work) == 2 and str(os.getpid()) not in at_work
+    assert 1 <= len(at_work) <= 2 and str(os.getpid()) not in at_work
 
 
 def test_more_workers_than_threads_are_worth_are_processes() -> None:
