@@ -18,6 +18,7 @@ from objectives.simulator.cache import (
     matched_blocks,
     pin_prefix,
     release,
+    room_tokens,
     take_blocks,
 )
 from objectives.simulator.flows import kv_bytes, start_flow
@@ -108,13 +109,16 @@ def _choose_decodes(state: State, rank_id: int, flight: int) -> int:
     share = min(most, (rank.running + pool.stages - 1) // pool.stages)
     if pool.flight_requests > 0:
         share = min(most, pool.flight_requests)
+    requests, seats, clock = state.requests, state.seats, state.clock[0]
     chosen, place = 0, 0
     while place < rank.running and chosen < share:
-        request_id = state.seats[rank.seats_start + place]
-        request = state.requests[request_id]
+        request_id = seats[rank.seats_start + place]
+        request = requests[request_id]
         at_hand = request.phase == DECODING and request.flight == NONE
         if at_hand and request.usable_s <= now_s:
-            if not _make_room(state, rank_id, request_id):
+            room = room_tokens(request, pool.fixed_blocks, clock.block_tokens, clock.slot_tokens)
+            lacking = pool.verified - room
+            if lacking > 0 and not _make_room(state, rank_id, request_id, lacking):
                 continue  # it preempted itself, and the next one moved to its place
             request.flight = flight
             request.step_tokens = pool.verified
@@ -124,15 +128,10 @@ def _choose_decodes(state: State, rank_id: int, flight: int) -> int:
 
 
 @compiled
-def _make_room(state: State, rank_id: int, request_id: int) -> bool:
-    """Take the blocks for one more step, preempting others; False if it had to preempt itself."""
-    clock = state.clock[0]
+def _make_room(state: State, rank_id: int, request_id: int, tokens: int) -> bool:
+    """Take the blocks for so many tokens, preempting others; False if it had to preempt itself."""
     request = state.requests[request_id]
-    pool = state.pools[state.ranks[rank_id].pool]
-    tokens = request.computed + pool.verified - request.shared_blocks * clock.slot_tokens
-    growth = blocks_for(tokens, clock.block_tokens) + pool.fixed_blocks - request.private_blocks
-    if growth <= 0:
-        return True
+    growth = blocks_for(tokens, state.clock[0].block_tokens)
     while growth > available_blocks(state, rank_id):
         victim = _latest_at_hand(state, rank_id)
         _preempt(state, rank_id, victim)
@@ -178,12 +177,12 @@ def _preempt(state: State, rank_id: int, request_id: int) -> None:
 def _leave_seat(state: State, rank_id: int, request_id: int) -> None:
     rank = state.ranks[rank_id]
     first = rank.seats_start
-    place = first
-    while state.seats[place] != request_id:
+    seats, place = state.seats, first
+    while seats[place] != request_id:
         place += 1
     rank.running -= 1
     for later in range(place, first + rank.running):
-        state.seats[later] = state.seats[later + 1]
+        seats[later] = seats[later + 1]
 
 
 @compiled
@@ -197,13 +196,14 @@ def _choose_prompts(
     clock = state.clock[0]
     rank = state.ranks[rank_id]
     most = state.pools[rank.pool].flight_requests
+    requests, seats = state.requests, state.seats
     chosen, place = 0, 0
     while budget > 0 and (most == 0 or already + chosen < most):
         if place == rank.running and not (
             look and may_admit(state, rank_id) and _admit(state, rank_id) >= 0
         ):
             break
-        request = state.requests[state.seats[rank.seats_start + place]]
+        request = requests[seats[rank.seats_start + place]]
         place += 1
         at_hand = request.phase == PREFILLING and request.flight == NONE
         if at_hand and request.usable_s <= clock.now_s:

@@ -8,10 +8,23 @@ tiers before, is the plan's retention (`objectives.simulator.state`: LRU, WRITE_
 
 from __future__ import annotations
 
+from typing import Any
+
 from objectives.simulator.flows import start_flow
 from objectives.simulator.jit import compiled
 from objectives.simulator.slots import append, unlink
-from objectives.simulator.state import LRU, NONE, OFFLOAD, STORE_WRITE, WRITE_THROUGH, State
+from objectives.simulator.state import (
+    HOST,
+    LRU,
+    NONE,
+    OFFLOAD,
+    SSD,
+    STORE,
+    STORE_WRITE,
+    WRITE_THROUGH,
+    Records,
+    State,
+)
 from objectives.simulator.tiers import insert, level_with, move_down, tier_of, touch
 
 
@@ -19,6 +32,13 @@ from objectives.simulator.tiers import insert, level_with, move_down, tier_of, t
 def blocks_for(tokens: int, block_tokens: int) -> int:
     """KV blocks that hold `tokens` tokens; none for a negative count."""
     return max(0, (tokens + block_tokens - 1) // block_tokens)
+
+
+@compiled
+def room_tokens(request: Any, fixed_blocks: int, block_tokens: int, slot_tokens: int) -> int:
+    """Tokens beyond the computed ones that the blocks of a request (a record) still take."""
+    own = (request.private_blocks - fixed_blocks) * block_tokens
+    return int(own + request.shared_blocks * slot_tokens - request.computed)
 
 
 @compiled
@@ -48,16 +68,30 @@ def matched_blocks(state: State, rank_id: int, request_id: int) -> tuple[int, in
     """How much of a request's prefix a rank can reach, as leading blocks.
 
     Returns the leading blocks found in HBM or a lower tier, how many of them are not in HBM, and
-    how many are idle in HBM (and so not available to evict, once used).
+    how many are idle in HBM (and so not available to evict, once used). The answer is kept for
+    the next question, which is mostly the same, until some cache changes.
     """
-    request = state.requests[request_id]
+    clock = state.clock[0]
+    rank = state.ranks[rank_id]
+    if state.pools[rank.pool].caching == 0:
+        return 0, 0, 0
+    known = rank.match_request == request_id and rank.match_version == clock.cache_version
+    if not known or clock.idle_limit_s < float("inf"):
+        found, below, idle = _match(state, rank_id, request_id)
+        rank.match_request, rank.match_version = request_id, clock.cache_version
+        rank.match_found, rank.match_below, rank.match_idle = found, below, idle
+    return int(rank.match_found), int(rank.match_below), int(rank.match_idle)
+
+
+@compiled
+def _match(state: State, rank_id: int, request_id: int) -> tuple[int, int, int]:
+    clock, request = state.clock[0], state.requests[request_id]
+    chain, slots, slot_of = state.chain, state.slots[rank_id], state.slot_of[rank_id]
     found, below, idle = 0, 0, 0
-    if state.pools[state.ranks[rank_id].pool].caching == 0:
-        return found, below, idle
     while found < request.chain_length:
-        block = state.chain[request.chain_start + found]
-        if _in_hbm(state, rank_id, block):
-            idle += state.slots[rank_id, state.slot_of[rank_id, block]].references == 0
+        block = chain[request.chain_start + found]
+        if _in_hbm(clock, slots, slot_of[block]):
+            idle += slots[slot_of[block]].references == 0
         elif level_with(state, rank_id, block) != NONE:
             below += 1
         else:
@@ -72,26 +106,28 @@ def pin_prefix(state: State, rank_id: int, request_id: int, found: int) -> tuple
 
     Returns how many have to be fetched from host memory, disk and the shared store.
     """
-    request = state.requests[request_id]
+    clock, request, rank = state.clock[0], state.requests[request_id], state.ranks[rank_id]
+    chain, slots, slot_of = state.chain, state.slots[rank_id], state.slot_of[rank_id]
     host, ssd, store = 0, 0, 0
     for position in range(found):  # first what is there, lest making room evicts it
-        block = state.chain[request.chain_start + position]
-        if _in_hbm(state, rank_id, block):
-            _refer(state, rank_id, state.slot_of[rank_id, block])
+        block = chain[request.chain_start + position]
+        if _in_hbm(clock, slots, slot_of[block]):
+            _refer(clock, rank, slots, slot_of[block])
             continue
         level = level_with(state, rank_id, block)
         touch(state, tier_of(state, rank_id, level), block)
-        host += level == 0
-        ssd += level == 1
-        store += level == 2
-        if state.slot_of[rank_id, block] != NONE:  # in HBM, but forgotten
-            _evict(state, rank_id, state.slot_of[rank_id, block], False)
+        host += level == HOST
+        ssd += level == SSD
+        store += level == STORE
+        if slot_of[block] != NONE:  # in HBM, but forgotten
+            _evict(state, rank_id, slot_of[block], False)
     below = host + ssd + store
-    take_blocks(state, rank_id, below * state.pools[state.ranks[rank_id].pool].blocks_per_slot)
-    for position in range(found):
-        block = state.chain[request.chain_start + position]
-        if state.slot_of[rank_id, block] == NONE:
-            state.slots[rank_id, _new_slot(state, rank_id, block)].references = 1
+    if below > 0:
+        take_blocks(state, rank_id, below * state.pools[rank.pool].blocks_per_slot)
+        for position in range(found):
+            block = chain[request.chain_start + position]
+            if slot_of[block] == NONE:
+                slots[_new_slot(clock, rank, slots, slot_of, block)].references = 1
     request.shared_blocks = found
     return host, ssd, store
 
@@ -108,14 +144,15 @@ def share_prompt(state: State, rank_id: int, request_id: int) -> None:
     request = state.requests[request_id]
     if pool.caching == 0:
         return
-    block_tokens = state.clock[0].block_tokens
-    slot_tokens = state.clock[0].slot_tokens
+    clock, chain = state.clock[0], state.chain
+    slots, slot_of = state.slots[rank_id], state.slot_of[rank_id]
+    block_tokens, slot_tokens = clock.block_tokens, clock.slot_tokens
     before = request.shared_blocks
     while request.shared_blocks < request.chain_length:
         rest = request.computed - (request.shared_blocks + 1) * slot_tokens
         private = blocks_for(rest, block_tokens) + pool.fixed_blocks
-        block = state.chain[request.chain_start + request.shared_blocks]
-        slot = state.slot_of[rank_id, block]
+        block = chain[request.chain_start + request.shared_blocks]
+        slot = slot_of[block]
         growth = private - request.private_blocks
         if slot == NONE:
             growth += pool.blocks_per_slot
@@ -126,10 +163,10 @@ def share_prompt(state: State, rank_id: int, request_id: int) -> None:
         request.private_blocks = private
         request.shared_blocks += 1
         if slot == NONE:
-            state.slots[rank_id, _new_slot(state, rank_id, block)].references = 1
+            slots[_new_slot(clock, rank, slots, slot_of, block)].references = 1
         else:
-            _refer(state, rank_id, slot)
-    if state.clock[0].retention == WRITE_THROUGH:
+            _refer(clock, rank, slots, slot)
+    if clock.retention == WRITE_THROUGH:
         first = request.chain_start + before
         _copy_down(state, rank_id, first, request.shared_blocks - before)
 
@@ -153,12 +190,13 @@ def give_back(state: State, rank_id: int, request_id: int) -> None:
         return
     known = request.input // state.clock[0].slot_tokens
     first, blocks = _session_blocks(state, request_id, known)
+    clock, slots, slot_of = state.clock[0], state.slots[rank_id], state.slot_of[rank_id]
     for back in range(blocks):  # the deepest first, so that it is the oldest
         block = state.chain[first + blocks - 1 - back]
         room = rank.used_blocks + pool.blocks_per_slot <= pool.capacity_blocks
-        if room and state.slot_of[rank_id, block] == NONE:
+        if room and slot_of[block] == NONE:
             rank.used_blocks += pool.blocks_per_slot
-            _make_idle(state, rank_id, _new_slot(state, rank_id, block))
+            _make_idle(clock, rank, slots, _new_slot(clock, rank, slots, slot_of, block))
     if state.clock[0].retention == WRITE_THROUGH:
         _copy_down(state, rank_id, first, blocks)
     release(state, rank_id, request_id, request.shared_blocks, 0)
@@ -171,15 +209,17 @@ def give_back(state: State, rank_id: int, request_id: int) -> None:
 @compiled
 def release(state: State, rank_id: int, request_id: int, shared: int, private: int) -> None:
     """Give back what a request holds on a rank; its prefix blocks stay cached, deepest oldest."""
-    request = state.requests[request_id]
-    state.ranks[rank_id].used_blocks -= private
+    clock, rank = state.clock[0], state.ranks[rank_id]
+    rank.used_blocks -= private
+    if shared == 0:
+        return
+    chain, slots, slot_of = state.chain, state.slots[rank_id], state.slot_of[rank_id]
+    last = state.requests[request_id].chain_start + shared - 1
     for back in range(shared):
-        block = state.chain[request.chain_start + shared - 1 - back]
-        slot_id = state.slot_of[rank_id, block]
-        slot = state.slots[rank_id, slot_id]
-        slot.references -= 1
-        if slot.references == 0:
-            _make_idle(state, rank_id, slot_id)
+        slot_id = slot_of[chain[last - back]]
+        slots[slot_id].references -= 1
+        if slots[slot_id].references == 0:
+            _make_idle(clock, rank, slots, slot_id)
 
 
 @compiled
@@ -238,66 +278,69 @@ def _leave_hbm(state: State, rank_id: int, first: int, blocks: int) -> int:
 
 
 @compiled
-def _in_hbm(state: State, rank_id: int, block: int) -> bool:
-    """Whether HBM holds a block, and has not forgotten it if it is idle."""
-    slot_id = state.slot_of[rank_id, block]
-    if slot_id == NONE:
-        return False
-    slot = state.slots[rank_id, slot_id]
-    idle_s = state.clock[0].now_s - slot.touched_s
-    return bool(slot.references > 0 or idle_s <= state.clock[0].idle_limit_s)
-
-
-@compiled
-def _refer(state: State, rank_id: int, slot_id: int) -> None:
-    slot = state.slots[rank_id, slot_id]
-    if slot.references == 0:
-        _make_busy(state, rank_id, slot_id)
-    slot.references += 1
-
-
-@compiled
-def _new_slot(state: State, rank_id: int, block: int) -> int:
-    """A slot for a block, which nobody refers to and no list holds yet."""
-    rank = state.ranks[rank_id]
-    slot_id = rank.slot_free
-    slot = state.slots[rank_id, slot_id]
-    rank.slot_free = slot.newer  # unused slots are chained through `newer`
-    slot.block = block
-    slot.references = 0
-    state.slot_of[rank_id, block] = slot_id
-    return int(slot_id)
-
-
-@compiled
-def _make_idle(state: State, rank_id: int, slot_id: int) -> None:
-    rank = state.ranks[rank_id]
-    rank.newest = append(state.slots[rank_id], rank.newest, slot_id)
-    if rank.oldest == NONE:
-        rank.oldest = slot_id
-    rank.idle_slots += 1
-    state.slots[rank_id, slot_id].touched_s = state.clock[0].now_s
-
-
-@compiled
-def _make_busy(state: State, rank_id: int, slot_id: int) -> None:
-    rank = state.ranks[rank_id]
-    rank.oldest, rank.newest = unlink(state.slots[rank_id], rank.oldest, rank.newest, slot_id)
-    rank.idle_slots -= 1
-
-
-@compiled
 def _evict(state: State, rank_id: int, slot_id: int, keep: bool) -> int:
     """Free an idle slot; with `keep` its block moves down unless it is forgotten.
 
     Returns how many blocks entered the shared store by this.
     """
-    rank = state.ranks[rank_id]
-    slot = state.slots[rank_id, slot_id]
-    remembered = _in_hbm(state, rank_id, slot.block)
-    _make_busy(state, rank_id, slot_id)
-    state.slot_of[rank_id, slot.block] = NONE
-    slot.newer = rank.slot_free
+    clock, rank = state.clock[0], state.ranks[rank_id]
+    slots = state.slots[rank_id]
+    block = slots[slot_id].block
+    remembered = _in_hbm(clock, slots, slot_id)
+    _make_busy(clock, rank, slots, slot_id)
+    state.slot_of[rank_id, block] = NONE
+    slots[slot_id].newer = rank.slot_free
     rank.slot_free = slot_id
     rank.used_blocks -= state.pools[rank.pool].blocks_per_slot
-    return int(move_down(state, rank_id, slot.block)) if keep and remembered else 0
+    return int(move_down(state, rank_id, block)) if keep and remembered else 0
+
+
+# Below, single records and arrays are handed over instead of the state: taking them out of it for
+# every block costs more than the work itself.
+
+
+@compiled
+def _in_hbm(clock: Any, slots: Records, slot_id: int) -> bool:
+    """Whether there is a slot, and its block is not forgotten if it is idle."""
+    if slot_id == NONE:
+        return False
+    slot = slots[slot_id]
+    idle_s = clock.now_s - slot.touched_s
+    return bool(slot.references > 0 or idle_s <= clock.idle_limit_s)
+
+
+@compiled
+def _refer(clock: Any, rank: Any, slots: Records, slot_id: int) -> None:
+    if slots[slot_id].references == 0:
+        _make_busy(clock, rank, slots, slot_id)
+    slots[slot_id].references += 1
+
+
+@compiled
+def _new_slot(clock: Any, rank: Any, slots: Records, slot_of: Any, block: int) -> int:
+    """A slot for a block, which nobody refers to and no list holds yet."""
+    slot_id = rank.slot_free
+    slot = slots[slot_id]
+    rank.slot_free = slot.newer  # unused slots are chained through `newer`
+    slot.block = block
+    slot.references = 0
+    slot_of[block] = slot_id
+    clock.cache_version += 1
+    return int(slot_id)
+
+
+@compiled
+def _make_idle(clock: Any, rank: Any, slots: Records, slot_id: int) -> None:
+    rank.newest = append(slots, rank.newest, slot_id)
+    if rank.oldest == NONE:
+        rank.oldest = slot_id
+    rank.idle_slots += 1
+    slots[slot_id].touched_s = clock.now_s
+    clock.cache_version += 1
+
+
+@compiled
+def _make_busy(clock: Any, rank: Any, slots: Records, slot_id: int) -> None:
+    rank.oldest, rank.newest = unlink(slots, rank.oldest, rank.newest, slot_id)
+    rank.idle_slots -= 1
+    clock.cache_version += 1

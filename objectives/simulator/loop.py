@@ -56,7 +56,7 @@ def run(*arrays: Any) -> bool:
     ones would read better: machine code of a compiled function is made again for each function
     above it, so that depth costs seconds.
     """
-    state = state_of(*arrays)
+    state = state_of(arrays)
     clock = state.clock[0]
     while True:
         if clock.events + clock.event_margin > len(state.events):
@@ -336,12 +336,13 @@ def _may_leap(state: State, replica_id: int) -> bool:
     """
     forgets = state.clock[0].idle_limit_s < float("inf")
     closed = _is_closed(state, replica_id)
-    replica = state.replicas[replica_id]
+    replica, now_s = state.replicas[replica_id], state.clock[0].now_s
+    requests, seats = state.requests, state.seats
     for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
         rank = state.ranks[rank_id]
         for place in range(rank.seats_start, rank.seats_start + rank.running):
-            request = state.requests[state.seats[place]]
-            if request.phase == PREFILLING and request.usable_s <= state.clock[0].now_s:
+            request = requests[seats[place]]
+            if request.phase == PREFILLING and request.usable_s <= now_s:
                 return False
             if request.phase == DECODING and request.flight == NONE:
                 return False
@@ -409,16 +410,17 @@ def _end_step(state: State, replica_id: int, flight: int, steps: int) -> None:
 def _settle_rank(state: State, rank_id: int, flight: int) -> None:
     """End the chunks of a micro-batch and let go of requests that leave."""
     rank = state.ranks[rank_id]
+    requests, seats = state.requests, state.seats
     kept = rank.seats_start
     for place in range(rank.seats_start, rank.seats_start + rank.running):
-        request_id = state.seats[place]
-        request = state.requests[request_id]
+        request_id = seats[place]
+        request = requests[request_id]
         if request.flight == flight:
             _end_chunk(state, rank_id, request_id)
         if request.phase == DECODING and request.generated >= request.output:
             _finish(state, rank_id, request_id)
         elif request.phase != HANDED_OFF:
-            state.seats[kept] = request_id
+            seats[kept] = request_id
             kept += 1
     rank.running = kept - rank.seats_start
 

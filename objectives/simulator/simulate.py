@@ -130,6 +130,7 @@ def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) ->
         events=_first_events(clock, min(load.concurrency, len(roots))),
         stage_free_s=np.zeros((len(replicas), int(pools["stages"].max()))),
         gaps=np.zeros(GAP_BINS, np.int64),
+        block_ends=np.zeros(scenario.block_tokens + 2, np.int64),
         **_cost_arrays([pool.costs for pool in scenario.pools]),
     )
 
@@ -230,14 +231,12 @@ def _link_turns(requests: np.recarray, parent: npt.NDArray[np.int32]) -> None:
     """Chain the turns that wait for the same one, in their order."""
     requests.first_child = NONE
     requests.next_sibling = NONE
-    last: dict[int, int] = {}
-    for child in np.flatnonzero(parent != NONE).tolist():
-        before = last.get(int(parent[child]))
-        if before is None:
-            requests["first_child"][parent[child]] = child
-        else:
-            requests["next_sibling"][before] = child
-        last[int(parent[child])] = child
+    turns = np.flatnonzero(parent != NONE)
+    turns = turns[np.argsort(parent[turns], kind="stable")]
+    waited_for = parent[turns]
+    begins = np.diff(waited_for, prepend=NONE) != 0
+    requests["first_child"][waited_for[begins]] = turns[begins]
+    requests["next_sibling"][turns[:-1][~begins[1:]]] = turns[1:][~begins[1:]]
 
 
 def _pools(scenario: Scenario, sharing: bool, slot_blocks: int) -> np.recarray:
@@ -290,7 +289,15 @@ def _replicas(scenario: Scenario) -> np.recarray:
 def _ranks(scenario: Scenario) -> np.recarray:
     count = sum(pool.replicas * pool.ranks for pool in scenario.pools)
     ranks = np.zeros(count, RANK).view(np.recarray)
-    for name in ("queue_head", "queue_tail", "oldest", "newest", "host_tier", "ssd_tier"):
+    for name in (
+        "queue_head",
+        "queue_tail",
+        "oldest",
+        "newest",
+        "host_tier",
+        "ssd_tier",
+        "match_request",
+    ):
         ranks[name] = NONE
     place = replica = first_seat = 0
     for pool_id, setup in enumerate(scenario.pools):

@@ -104,6 +104,11 @@ RANK = np.dtype(
         ("net_link", "i8"),  # in State.links: to other pools and the store,
         ("host_link", "i8"),  # to host memory,
         ("ssd_link", "i8"),  # and to the local disk
+        ("match_request", "i8"),  # whose prefix was looked for last,
+        ("match_version", "i8"),  # in which state of the caches,
+        ("match_found", "i8"),  # and what was found of it
+        ("match_below", "i8"),
+        ("match_idle", "i8"),
         ("batch_decodes", "i8"),  # what it has in the micro-batch just chosen:
         ("batch_chunks", "i8"),
         ("batch_tokens", "i8"),
@@ -214,6 +219,7 @@ CLOCK = np.dtype(
         ("retention", "i8"),
         ("idle_limit_s", "f8"),  # cached blocks are forgotten after so long without use
         ("midfill_tokens", "i8"),  # most uncached tokens of a turn for the midfill pool
+        ("cache_version", "i8"),  # counts changes of what the caches hold
         ("store_tier", "i8"),  # in State.tiers, or NONE
         ("store_link", "i8"),
         ("flows", "i8"),
@@ -259,6 +265,7 @@ class State(NamedTuple):
     events: Records
     stage_free_s: Floats  # [replicas, stages]
     gaps: Ints  # [GAP_BINS]
+    block_ends: Ints  # [block tokens + 2] scratch: requests by the tokens their blocks still take
     grid: Ints  # [pools, columns]
     token_s: Floats  # [pools, stages, columns]
     expert_s: Floats

@@ -8,8 +8,9 @@ are gone through in one event. `leap_limit` finds how many steps that holds for.
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from objectives.simulator.cache import available_blocks, blocks_for, take_blocks
+from objectives.simulator.cache import available_blocks, blocks_for, room_tokens, take_blocks
 from objectives.simulator.jit import compiled
 from objectives.simulator.state import (
     CHUNK_TOKEN_S,
@@ -42,12 +43,13 @@ def sum_batch(state: State, replica_id: int, flight: int) -> None:
     replica = state.replicas[replica_id]
     window = state.pools[replica.pool].window
     step = max(1, state.pools[replica.pool].table_tokens)
+    requests, seats = state.requests, state.seats
     for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
         rank = state.ranks[rank_id]
         decodes, chunks, tokens, prior, squares = 0, 0, 0, 0, 0
         pace, context, windowed, growing = 0.0, 0.0, 0.0, 0.0
         for place in range(rank.seats_start, rank.seats_start + rank.running):
-            request = state.requests[state.seats[place]]
+            request = requests[seats[place]]
             if request.flight != flight:
                 continue
             tokens += request.step_tokens
@@ -230,8 +232,9 @@ def _requests_limit(state: State, rank_id: int, flight: int) -> int:
     if step > 0 and rank.batch_decodes > 0:  # until the mean context enters the next bucket
         context = int(rank.batch_context) // rank.batch_decodes
         limit = -(-context // step) * step - context + 1
+    requests, seats = state.requests, state.seats
     for place in range(rank.seats_start, rank.seats_start + rank.running):
-        request = state.requests[state.seats[place]]
+        request = requests[seats[place]]
         if request.flight == flight:
             limit = min(limit, request.steps_left)
             if request.computed + 1 < window:
@@ -255,6 +258,8 @@ def _blocks_limit(state: State, rank_id: int, flight: int, limit: int) -> int:
     watched = rank.waiting > 0 and rank.running < pool.seats
     if watched or (clock.store_tier != NONE and clock.retention == LRU):
         available = pool.capacity_blocks - rank.used_blocks
+    if pool.verified == 1:
+        return _steps_within(state, rank_id, flight, available, limit)
     if _leap_blocks(state, rank_id, flight, limit) <= available:
         return limit
     low, high = 1, limit  # one step's blocks are taken already
@@ -268,27 +273,47 @@ def _blocks_limit(state: State, rank_id: int, flight: int, limit: int) -> int:
 
 
 @compiled
-def _leap_blocks(state: State, rank_id: int, flight: int, steps: int) -> int:
-    """Blocks a leap of `steps` steps needs beyond those its requests have."""
-    rank = state.ranks[rank_id]
-    growth = 0
+def _steps_within(state: State, rank_id: int, flight: int, available: int, limit: int) -> int:
+    """The most steps, from 1 to `limit`, that need no more than `available` further blocks.
+
+    For requests that come by one token a step. One that has room for `r` more needs a block at
+    step r + 1 and after every block's tokens again. One step's blocks are taken already, so that
+    1 <= r, and mostly r <= one block; then `blocks` rounds of one block each and `rest` further
+    blocks are what there is.
+    """
+    ends, requests, seats = state.block_ends, state.requests, state.seats
+    rank, clock = state.ranks[rank_id], state.clock[0]
+    fixed, block, slot = state.pools[rank.pool].fixed_blocks, clock.block_tokens, clock.slot_tokens
+    ends[:] = 0
+    growing = 0
     for place in range(rank.seats_start, rank.seats_start + rank.running):
-        request_id = state.seats[place]
-        if state.requests[request_id].flight == flight:
-            growth += _growth(state, rank_id, request_id, steps)
-    return growth
+        request = requests[seats[place]]
+        if request.flight == flight:
+            ends[min(block, room_tokens(request, fixed, block, slot))] += 1
+            growing += 1
+    if growing == 0:
+        return limit
+    blocks, rest = divmod(available, growing)
+    room = 0
+    while room < block and ends[room + 1] <= rest:
+        room += 1
+        rest -= ends[room]
+    return int(max(1, min(limit, blocks * block + min(room + 1, block))))
 
 
 @compiled
-def _growth(state: State, rank_id: int, request_id: int, steps: int) -> int:
-    """Blocks a request needs more for `steps` steps, the drafts of the last one included."""
-    clock = state.clock[0]
-    request = state.requests[request_id]
-    pool = state.pools[state.ranks[rank_id].pool]
-    tokens = request.computed + tokens_in(state, request_id, steps - 1) + pool.verified
-    tokens -= request.shared_blocks * clock.slot_tokens
-    growth = blocks_for(tokens, clock.block_tokens) + pool.fixed_blocks - request.private_blocks
-    return int(max(0, growth))
+def _leap_blocks(state: State, rank_id: int, flight: int, steps: int) -> int:
+    """Blocks a leap of `steps` steps needs beyond those its requests have."""
+    requests, seats, rank = state.requests, state.seats, state.ranks[rank_id]
+    pool, clock = state.pools[rank.pool], state.clock[0]
+    growth = 0
+    for place in range(rank.seats_start, rank.seats_start + rank.running):
+        request = requests[seats[place]]
+        if request.flight == flight:
+            room = room_tokens(request, pool.fixed_blocks, clock.block_tokens, clock.slot_tokens)
+            tokens = tokens_in(request, steps - 1) + pool.verified
+            growth += blocks_for(tokens - room, clock.block_tokens)
+    return growth
 
 
 @compiled
@@ -304,9 +329,8 @@ def set_pace(state: State, request_id: int) -> None:
 
 
 @compiled
-def tokens_in(state: State, request_id: int, steps: int) -> int:
-    """Whole tokens a decoding request comes by in its next `steps` steps."""
-    request = state.requests[request_id]
+def tokens_in(request: Any, steps: int) -> int:
+    """Whole tokens a decoding request (a record) comes by in its next `steps` steps."""
     if request.pace_steps == request.pace_tokens:
         return steps
     return int((request.pace_rest + request.pace_tokens * steps) // request.pace_steps)
@@ -326,20 +350,24 @@ def advance_decodes(state: State, replica_id: int, flight: int, steps: int) -> N
     after_first_s = leap_seconds(replica.leap_first_s, replica.leap_slope_s, steps)
     after_first_s -= replica.leap_first_s
     decodes, tokens = 0, 0
-    for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
+    requests, seats, clock = state.requests, state.seats, state.clock[0]
+    pool = state.pools[replica.pool]
+    block = clock.block_tokens
+    for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
         rank = state.ranks[rank_id]
         for place in range(rank.seats_start, rank.seats_start + rank.running):
-            request_id = state.seats[place]
-            request = state.requests[request_id]
+            request = requests[seats[place]]
             if request.flight != flight or request.phase != DECODING:
                 continue
-            growth = _growth(state, rank_id, request_id, steps)
-            if growth > 0:
+            lacking = tokens_in(request, steps - 1) + pool.verified
+            lacking -= room_tokens(request, pool.fixed_blocks, block, clock.slot_tokens)
+            if lacking > 0:
+                growth = blocks_for(lacking, block)
                 take_blocks(state, rank_id, growth)
                 request.private_blocks += growth
             count_gaps(state, now_s - after_first_s - request.last_token_s, 0.0, 1, 1)
             request.last_token_s = now_s
-            given = tokens_in(state, request_id, steps)
+            given = tokens_in(request, steps)
             rest = request.pace_rest + request.pace_tokens * steps
             request.pace_rest = rest - given * request.pace_steps
             request.computed += given

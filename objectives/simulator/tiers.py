@@ -6,9 +6,11 @@ block that leaves moves on to the next tier of its rank where the plan retains b
 
 from __future__ import annotations
 
+from typing import Any
+
 from objectives.simulator.jit import compiled
 from objectives.simulator.slots import append, unlink
-from objectives.simulator.state import HOST, NONE, SSD, STORE, State
+from objectives.simulator.state import HOST, NONE, SSD, STORE, Records, State
 
 
 @compiled
@@ -26,28 +28,18 @@ def level_with(state: State, rank_id: int, block: int) -> int:
     """The nearest level below HBM at which a rank finds a block, or NONE."""
     for level in range(HOST, STORE + 1):
         tier = tier_of(state, rank_id, level)
-        if tier != NONE and tier_has(state, tier, block):
-            return level
+        if tier != NONE:
+            slot_id = state.tier_slot_of[tier, block]
+            if slot_id != NONE and _remembered(state.clock[0], state.tier_slots[tier, slot_id]):
+                return level
     return NONE
-
-
-@compiled
-def tier_has(state: State, tier: int, block: int) -> bool:
-    """Whether a tier holds a block and has not forgotten it."""
-    slot = state.tier_slot_of[tier, block]
-    if slot == NONE:
-        return False
-    idle_s = state.clock[0].now_s - state.tier_slots[tier, slot].touched_s
-    return bool(idle_s <= state.clock[0].idle_limit_s)
 
 
 @compiled
 def touch(state: State, tier: int, block: int) -> None:
     """Make a block of a tier the most recently used."""
-    slot_id = state.tier_slot_of[tier, block]
-    slots, ends = state.tier_slots[tier], state.tiers[tier]
-    ends.oldest, ends.newest = unlink(slots, ends.oldest, ends.newest, slot_id)
-    _append(state, tier, slot_id)
+    slots, slot_id = state.tier_slots[tier], state.tier_slot_of[tier, block]
+    _make_newest(state.clock[0], state.tiers[tier], slots, slot_id)
 
 
 @compiled
@@ -68,10 +60,11 @@ def move_down(state: State, rank_id: int, block: int) -> int:
 @compiled
 def insert(state: State, tier: int, block: int) -> int:
     """Put a block into a tier; returns the block that had to leave, or NONE."""
-    if state.tier_slot_of[tier, block] != NONE:
-        touch(state, tier, block)
+    clock, ends = state.clock[0], state.tiers[tier]
+    slots, slot_of = state.tier_slots[tier], state.tier_slot_of[tier]
+    if slot_of[block] != NONE:
+        _make_newest(clock, ends, slots, slot_of[block])
         return NONE
-    slots, ends = state.tier_slots[tier], state.tiers[tier]
     pushed_out = NONE
     if ends.free != NONE:
         slot_id = ends.free
@@ -80,19 +73,34 @@ def insert(state: State, tier: int, block: int) -> int:
         slot_id = ends.oldest
         ends.oldest, ends.newest = unlink(slots, ends.oldest, ends.newest, slot_id)
         gone = slots[slot_id].block
-        if tier_has(state, tier, gone):
+        if _remembered(clock, slots[slot_id]):
             pushed_out = gone
-        state.tier_slot_of[tier, gone] = NONE
+        slot_of[gone] = NONE
     slots[slot_id].block = block
-    state.tier_slot_of[tier, block] = slot_id
-    _append(state, tier, slot_id)
+    slot_of[block] = slot_id
+    clock.cache_version += 1
+    _append(clock, ends, slots, slot_id)
     return int(pushed_out)
 
 
+# Below, single records and arrays are handed over instead of the state: taking them out of it for
+# every block costs more than the work itself.
+
+
 @compiled
-def _append(state: State, tier: int, slot_id: int) -> None:
-    ends = state.tiers[tier]
-    ends.newest = append(state.tier_slots[tier], ends.newest, slot_id)
+def _remembered(clock: Any, slot: Any) -> bool:
+    return bool(clock.now_s - slot.touched_s <= clock.idle_limit_s)
+
+
+@compiled
+def _make_newest(clock: Any, ends: Any, slots: Records, slot_id: int) -> None:
+    ends.oldest, ends.newest = unlink(slots, ends.oldest, ends.newest, slot_id)
+    _append(clock, ends, slots, slot_id)
+
+
+@compiled
+def _append(clock: Any, ends: Any, slots: Records, slot_id: int) -> None:
+    ends.newest = append(slots, ends.newest, slot_id)
     if ends.oldest == NONE:
         ends.oldest = slot_id
-    state.tier_slots[tier, slot_id].touched_s = state.clock[0].now_s
+    slots[slot_id].touched_s = clock.now_s
