@@ -21,7 +21,7 @@ SAMPLED = {
     "latent_decode": "generation_mla",
     "latent_prefill": "context_mla",
 }
-_RENAMED = {
+RENAMED = {
     "num_tokens": "num_tokens",
     "hidden_size": "hidden",
     "inter_size": "inter",
@@ -79,10 +79,10 @@ def sample_errors(
     ]
     if group.kv:
         mine = mine[mine["kv_dtype"] == group.kv]
-    frame = group.frame.assign(predicted_us=predicted_us).rename(columns=_RENAMED)
+    frame = group.frame.assign(predicted_us=predicted_us).rename(columns=RENAMED)
     if "window_size" in frame:
         frame = frame[frame["window_size"] == 0]
-    keys = [_RENAMED.get(name, name) for name in (*source.shape, *source.point)]
+    keys = [RENAMED.get(name, name) for name in (*source.shape, *source.point)]
     keys = [key for key in keys if key != "window_size"]
     found = mine.reset_index(names="sample").merge(frame, on=keys)
     found = found[np.abs(found["us"] / found["latency_us"] - 1) < 0.01]

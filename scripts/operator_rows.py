@@ -47,7 +47,7 @@ FORMATS: dict[str, Dtype] = {
     "w4a16_mxfp4": "mxfp4",
     "w4a8_mxfp4_mxfp8": "mxfp4",
 }
-_KV_BYTES = {"bfloat16": 2.0, "fp8": 1.0}
+KV_BYTES = {"bfloat16": 2.0, "fp8": 1.0}
 _SKEW = {"balanced": 0.0, "power_law_1.01": 1.0, "power_law_1.2": 2.0}
 _DATA = "aiconfigurator_core/systems/data/"
 
@@ -149,12 +149,12 @@ def _split(
         frame["us"] = frame.pop("ms") * 1e3
         frame = frame[frame["us"] > 0].reset_index(drop=True)
         shapes = frame[list(source.shape)].itertuples(index=False, name=None)
-        frame["fold"] = [fold_of(_numbers(shape)) for shape in shapes]
-        work = source.work(chip, FORMATS[dtype], _KV_BYTES.get(kv, 2.0), frame)
+        frame["fold"] = [fold_of(numbers(shape)) for shape in shapes]
+        work = source.work(chip, FORMATS[dtype], KV_BYTES.get(kv, 2.0), frame)
         yield source, Group(source.op, chip.name, engine, kernel, dtype, kv, frame, work)
 
 
-def _numbers(shape: tuple[object, ...]) -> tuple[object, ...]:
+def numbers(shape: tuple[object, ...]) -> tuple[object, ...]:
     return tuple(_SKEW.get(value, value) if isinstance(value, str) else value for value in shape)
 
 
