@@ -119,7 +119,8 @@ class Machine:
 
     @property
     def _kernel_time(self) -> float:
-        return self.achieved.kernel_time.factor if self.achieved.kernel_time else 1.0
+        chip = self.achieved.kernel_time.factor if self.achieved.kernel_time else 1.0
+        return chip * self.overheads.fusion.by_engine[self.engine]
 
 
 def machine_of(chip: ChipSpec, engine: EngineName) -> Machine:

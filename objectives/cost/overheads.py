@@ -19,6 +19,12 @@ class Kernels(Block):
     gap_us: float
 
 
+class Fusion(Block):
+    """Factor on the fixed time of every kernel, by engine."""
+
+    by_engine: dict[EngineName, float]
+
+
 class Grouped(Block):
     """Rows of a tile of grouped products, and the width of an expert slice at half efficiency."""
 
@@ -90,6 +96,7 @@ class Overheads(Document):
     """Everything a step costs beside its rooflines."""
 
     kernels: Kernels
+    fusion: Fusion
     grouped: Grouped
     sustained: Sustained
     recurrence: Recurrence
