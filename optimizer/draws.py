@@ -61,13 +61,22 @@ def parameters_of(plan: DeploymentPlan, space: SearchSpace) -> Parameters | None
 
     What is not searched, such as the memory share, is the space's own and may differ.
     """
+    placed = place_of(plan, space)
+    return None if placed is None else placed[1]
+
+
+def place_of(plan: DeploymentPlan, space: SearchSpace) -> tuple[str, Parameters] | None:
+    """The parameters of `parameters_of`, after the point id of the plan they give.
+
+    It is the plan's own where what is not searched is the same too.
+    """
     draw = _PlanDraw(plan)
     try:
         found = space.plan(draw)
     except _NotAnOption:
         return None
     same = all(getattr(found, part) == getattr(plan, part) for part in _SEARCHED)
-    return draw.parameters if same else None
+    return (found.point_id, draw.parameters) if same else None
 
 
 def all_parameters(space: SearchSpace) -> Iterator[tuple[str, Parameters]]:

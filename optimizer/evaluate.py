@@ -103,12 +103,12 @@ def failed(reason: str) -> Evaluation:
 
 
 def judged(
-    found: Assessment,
+    found: Assessment | Evaluation,
     objectives: Sequence[Objective],
     constraints: Sequence[Constraint],
     seconds: float = 0.0,
 ) -> Evaluation:
-    """An assessment held against the goals.
+    """An assessment, or a complete evaluation of other goals, held against the goals.
 
     A goal whose metric is absent or not finite is broken: nobody knows that it is met.
     """

@@ -14,6 +14,7 @@ from typing import Any
 import optuna
 
 from optimizer.draws import Parameters
+from optimizer.grounds import GROUNDS, grounds_of
 from optimizer.job import Job
 from optimizer.problem import Problem
 from spaces.errors import InputError
@@ -24,17 +25,20 @@ _ABSENT = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a study was made for; `job` is the resolved job, `facts` digests of what it names."""
+    """What a study was made for; `job` is the resolved job, `facts` digests of what it names,
+    `grounds` those of what its evaluations rest on.
+    """
 
     job: Mapping[str, Any]
     facts: Mapping[str, str]
+    grounds: Mapping[str, str]
     notes: tuple[str, ...]
 
     @classmethod
     def of(cls, job: Job, problem: Problem) -> Identity:
         """The identity of a study for `job`."""
         facts = {"version of servefront": version("servefront"), **problem.facts_digest}
-        return cls(job.resolved(), facts, problem.notes)
+        return cls(job.resolved(), facts, grounds_of(problem), problem.notes)
 
     def without_budget(self) -> dict[str, Any]:
         """The job's keys, dotted, without those that may change."""
@@ -59,6 +63,7 @@ def claim(
             )
         study.set_user_attr("seeds", seeds or [])
         study.set_user_attr("facts", dict(identity.facts))
+        study.set_user_attr(GROUNDS, dict(identity.grounds))
         study.set_user_attr("job", dict(identity.job))
     elif changes := list(_changes(stored, identity)):
         raise InputError(

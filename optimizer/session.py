@@ -16,7 +16,6 @@ from optimizer.coordinator import coordinating, leading
 from optimizer.directory import (
     StudyResults,
     finished_run,
-    read_results,
     read_run,
     results_of,
     started_run,
@@ -27,7 +26,7 @@ from optimizer.directory import (
     write_run,
     write_tables,
 )
-from optimizer.draws import Parameters, parameters_of
+from optimizer.draws import Parameters
 from optimizer.executor import Executor
 from optimizer.identity import Identity, claim
 from optimizer.interrupt import Interrupt
@@ -36,7 +35,6 @@ from optimizer.patience import patiently
 from optimizer.problem import Problem
 from optimizer.storage import open_study, opened_storage, repair_journal
 from optimizer.study import Search, Watch
-from spaces.space import SearchSpace
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,17 +139,6 @@ def _searched(search: Search, place: _Place, job: Job) -> tuple[StudyResults, st
 
 def _interruption(successor: str) -> str:
     return f"interrupted ({successor} took the study over)" if successor else ""
-
-
-def fork_seeds(
-    directory: Path, storage_url: str | None, space: SearchSpace
-) -> tuple[list[Parameters], int]:
-    """Parameters in `space` of a study's front, and how many points of it the space lacks."""
-    elsewhere = read_run(directory).get("storage") is not None
-    front = read_results(directory, storage_url if elsewhere else None).front
-    found = [parameters_of(point.plan, space) for point in front.points]
-    seeds = [parameters for parameters in found if parameters is not None]
-    return seeds, len(found) - len(seeds)
 
 
 def _digest(identity: Identity) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +17,9 @@ from optimizer.cli.talk import say, show
 
 if TYPE_CHECKING:
     from optimizer.directory import StudyResults
+    from optimizer.draws import Parameters
     from optimizer.executor import Executor
+    from optimizer.fork import Fork
     from optimizer.job import Job
     from optimizer.problem import Problem
 
@@ -55,9 +57,7 @@ def optimize(
     ] = None,
     fork: Annotated[
         Path | None,
-        typer.Option(
-            metavar="NEWDIR", help="Start a study here, from the front of the one in --out."
-        ),
+        typer.Option(metavar="NEWDIR", help="Start a study here with what that in --out found."),
     ] = None,
     dry_run: Annotated[
         bool,
@@ -76,17 +76,24 @@ def optimize(
         _dry_run(wanted, problem)
         return
     directory = out or Path("runs") / job.stem
-    seeds: list[dict[str, float | str]] = []
+    opened: Callable[[], Executor] = partial(
+        opened_executor, executor, Evaluator.of(problem), workers
+    )
+    seeds: Sequence[Parameters] = ()
     if fork is not None:
-        from optimizer.session import fork_seeds
-
-        seeds, lost = fork_seeds(directory, storage, problem.space)
-        say(f"{len(seeds)} points of the front of {directory} are tried first")
-        if lost:
-            say(f"note: {lost} points of it are not in the space of this job")
-        directory = fork
-    opened = partial(opened_executor, executor, Evaluator.of(problem), workers)
+        taken = _taken_over(directory, storage, problem, wanted.search.trials)
+        opened = partial(taken.remembering, opened)
+        seeds, directory = taken.seeds, fork
     _search(wanted, problem, directory, opened, storage, seeds)
+
+
+def _taken_over(directory: Path, storage: str | None, problem: Problem, trials: int) -> Fork:
+    from optimizer.fork import forked
+
+    taken = forked(directory, storage, problem, trials)
+    for text in taken.told:
+        say(text)
+    return taken
 
 
 def _search(
@@ -95,7 +102,7 @@ def _search(
     directory: Path,
     opened: Callable[[], Executor],
     storage: str | None,
-    seeds: list[dict[str, float | str]],
+    seeds: Sequence[Parameters],
 ) -> None:
     from optimizer.cli.progress import Progress
     from optimizer.session import run_study

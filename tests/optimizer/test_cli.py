@@ -164,7 +164,10 @@ def test_a_changed_job_exits_2_and_can_be_forked(job: Path, tmp_path: Path) -> N
     assert "search.seed: 1 -> 7" in refused.stderr and "--fork NEWDIR" in refused.stderr
     forked = call("optimize", job, "--out", out, "--seed", 7, "--fork", tmp_path / "new")
     assert forked.exit_code == 0, forked.stderr
-    assert f"points of the front of {out} are tried first" in forked.stderr
+    assert f"evaluations of {out} holds for this job (" in forked.stderr
+    assert (
+        "the seed" in forked.stderr and "points of the old front are tried first" in forked.stderr
+    )
     assert json.loads((tmp_path / "new" / "run.json").read_text())["seed"] == 7
     grown = call("optimize", job, "--out", out, "--trials", 12)
     assert grown.exit_code == 0 and "going on with a study of 10 evaluations" in grown.stderr

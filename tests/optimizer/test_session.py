@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from optimizer.directory import read_results
-from optimizer.draws import parameters_of
 from optimizer.job import Job, load_job
-from optimizer.problem import prepare
-from optimizer.session import Outcome, fork_seeds
+from optimizer.session import Outcome
 from results.tables import read_front
 from spaces.documents import dump_yaml
 from spaces.errors import InputError
@@ -181,20 +179,6 @@ def test_a_directory_does_not_keep_a_password(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="needs its password") as caught:
         read_results(tmp_path)
     assert "--storage" in caught.value.remedy
-
-
-def test_a_fork_begins_with_the_front_of_the_old_study(tmp_path: Path) -> None:
-    old = run(job_of(), tmp_path / "old")
-    job = job_of(load={"concurrency": [1, 6]}, constraints=[], search=FEW)
-    problem = prepare(job)
-    seeds, lost = fork_seeds(tmp_path / "old", None, problem.space)
-    front = [point.plan for point in old.results.front.points]
-    kept = [plan for plan in front if parameters_of(plan, problem.space) is not None]
-    assert len(kept) == len(seeds) > 0 and lost == len(front) - len(seeds) > 0
-    outcome = run(job, tmp_path / "new", seeds=seeds)
-    first = [record.plan.point_id for record in outcome.results.records[: len(kept)]]
-    assert first == [plan.point_id for plan in kept]
-    assert read_results(tmp_path / "old").records == old.results.records
 
 
 def test_an_interrupted_run_keeps_and_writes_what_is_done(tmp_path: Path) -> None:
