@@ -47,6 +47,7 @@ def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
         plan.precision,
         plan.engine,
         plan.speculation,
+        plan.engine_version,
     )
 
 

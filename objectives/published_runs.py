@@ -7,6 +7,8 @@ looks at its queue, whether ranks wait for one another, how many tokens a prefil
 
 from __future__ import annotations
 
+import re
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from spaces.plan import EngineName
 from spaces.precision import KvDtype
 
 FILE = Path(__file__).parent / "published_runs.yaml"
+_IMAGE = re.compile(r"(?:sglang|vllm|tensorrt-llm|atom)\D*(\d+\.\d+\.\d+)")
 
 
 class Match(Document):
@@ -58,12 +61,16 @@ class RunSetting(Document):
 
 
 class PublishedRuns(Document):
-    """Settings by kind of row, for rows whose workload names `workload`."""
+    """Settings by kind of row, for rows whose workload names `workload`.
+
+    `releases` has the first day of each release of an engine in nightly runs.
+    """
 
     source: str
     checked: str
     workload: str
     requests_per_user: PositiveInt
+    releases: dict[EngineName, dict[date, str]]
     settings: tuple[RunSetting, ...]
 
 
@@ -71,6 +78,26 @@ class PublishedRuns(Document):
 def published_runs() -> PublishedRuns:
     """The content of `published_runs.yaml`."""
     return validated(PublishedRuns, read_yaml(FILE), str(FILE))
+
+
+def release_of(image: str, engine: str, day: str) -> str:
+    """The engine's release that an image names, else the one of the day (ISO), else nothing.
+
+    >>> release_of("lmsysorg/sglang:v0.5.9-rocm700-mi30x", "sglang", "")
+    '0.5.9'
+    >>> release_of("", "sglang", "2026-01-31")
+    '0.5.7'
+    """
+    if found := _IMAGE.search(image):
+        return found.group(1)
+    known = {str(first): name for first, name in _releases(engine).items()}
+    reached = [first for first in known if first <= day[:10]]
+    return known[max(reached)] if reached else ""
+
+
+def _releases(engine: str) -> dict[date, str]:
+    by_engine = {str(name): releases for name, releases in published_runs().releases.items()}
+    return by_engine.get(engine, {})
 
 
 def run_setting(

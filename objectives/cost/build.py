@@ -35,14 +35,17 @@ def step_costs(
     precision: Precision,
     engine: EngineName,
     speculation: Speculation | None = None,
+    release: str = "",
 ) -> StepCosts:
     """Seconds of a step of one replica of `pool`, as arrays over tokens and coefficients.
+
+    `release` is the engine's, by default a current one.
 
     The formulas and their sources stand in docs/cost_model.md. The arrays are shared between
     calls with equal arguments: read them, do not write to them. Raises `InputError` where the
     chip names an unknown efficiency table.
     """
-    return costs_on(machine_of(chip, engine), model, pool, precision, speculation)
+    return costs_on(machine_of(chip, engine, release), model, pool, precision, speculation)
 
 
 def costs_on(

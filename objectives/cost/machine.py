@@ -40,6 +40,14 @@ class Machine:
     achieved: ChipEfficiency
     overheads: Overheads
     kernels: KernelSet | None = None
+    release: str = ""
+
+    @property
+    def release_loss_s(self) -> float:
+        """Seconds that a layer of routed experts loses under the engine's release."""
+        losses = self.overheads.older_releases.losses
+        found = (x for x in losses if x.concerns(self.engine, self.chip.name, self.release))
+        return sum(loss.experts_layer_us for loss in found) * SECONDS_PER_US
 
     @property
     def kernel_gap_s(self) -> float:
@@ -123,7 +131,10 @@ class Machine:
         return chip * self.overheads.fusion.by_engine[self.engine]
 
 
-def machine_of(chip: ChipSpec, engine: EngineName) -> Machine:
-    """The chip with its tables, under an engine; `InputError` where the table is unknown."""
+def machine_of(chip: ChipSpec, engine: EngineName, release: str = "") -> Machine:
+    """The chip with its tables, under a release of an engine (by default a current one).
+
+    `InputError` where the table is unknown.
+    """
     efficiency = load_efficiency(chip.efficiency)
-    return Machine(chip, engine, efficiency, load_overheads(), kernels_of(chip))
+    return Machine(chip, engine, efficiency, load_overheads(), kernels_of(chip), release)

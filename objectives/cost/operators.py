@@ -75,7 +75,7 @@ def routed_experts_s(
             distinct=distinct,
             rows=rows,
         )
-        return in_service_s(machine, kernels, work)
+        return in_service_s(machine, kernels, work) + machine.release_loss_s
     grouped = machine.overheads.grouped
     row = machine.experts(dtype)
     weights = moe.parameters_per_expert(hidden_size) / share
@@ -88,7 +88,7 @@ def routed_experts_s(
     return np.maximum(
         flops * narrowness / (machine.sustained_flops(dtype) * row.compute),
         moved / (machine.chip.hbm_bytes_per_s * row.memory),
-    ) + machine.launch_s(row.latency_us)
+    ) + (machine.launch_s(row.latency_us) + machine.release_loss_s)
 
 
 def small_kernels_s(

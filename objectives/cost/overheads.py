@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,6 +24,35 @@ class Fusion(Block):
     """Factor on the fixed time of every kernel, by engine."""
 
     by_engine: dict[EngineName, float]
+
+
+class ReleaseLoss(Document):
+    """What each layer of routed experts takes longer under releases before `before`."""
+
+    engine: EngineName
+    chips: tuple[str, ...]
+    before: str
+    experts_layer_us: float
+
+    def concerns(self, engine: EngineName, chip: str, release: str) -> bool:
+        """Whether an engine of this release on this chip loses the time; not where it is unknown.
+
+        >>> loss = ReleaseLoss(engine="sglang", chips=("c",), before="0.5.12", experts_layer_us=1)
+        >>> [loss.concerns("sglang", "c", release) for release in ("0.5.9", "0.5.12", "")]
+        [True, False, False]
+        """
+        here = engine == self.engine and chip in self.chips
+        return bool(here and release and _numbers(release) < _numbers(self.before))
+
+
+def _numbers(release: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", release)]
+
+
+class OlderReleases(Block):
+    """What older releases of engines lose."""
+
+    losses: tuple[ReleaseLoss, ...]
 
 
 class Grouped(Block):
@@ -97,6 +127,7 @@ class Overheads(Document):
 
     kernels: Kernels
     fusion: Fusion
+    older_releases: OlderReleases
     grouped: Grouped
     sustained: Sustained
     recurrence: Recurrence

@@ -40,6 +40,7 @@ def deployed(setup: Setup, longest_tokens: int) -> tuple[DeploymentPlan, Site]:
     plan = DeploymentPlan(
         model=model.name,
         engine=name,
+        engine_version=setup.release,
         topology=topology,
         pools=tuple(
             _pool(role, chip.name, mapping, setup.load.concurrency or 0, step_tokens)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from objectives.published_runs import release_of
 from objectives.validation.columns import Row, Unreadable, count, number, positive, read_rows
 from spaces.plan import Load
 
@@ -54,6 +55,7 @@ class Setup:
     family: str
     hardware: str
     engine: str
+    release: str
     mode: str
     weights: str
     kv: str
@@ -178,6 +180,7 @@ def _setup(row: Row) -> Setup:
         family=row.get("model_family", "") or row["model"],
         hardware=row["hardware"],
         engine=row["engine"],
+        release=release_of(row.get("engine_version", ""), row["engine"], row.get("date", "")),
         mode=mode,
         weights=row.get("precision_weights", ""),
         kv=row.get("precision_kv", ""),

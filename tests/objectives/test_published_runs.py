@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from objectives.published_runs import RunSetting, published_runs, run_setting
+from objectives.published_runs import RunSetting, published_runs, release_of, run_setting
 from spaces.catalog import chip, engine, model
 
 INFERENCEX = "random (InferenceX fixed-seq: lengths uniform in [0.8,1.0]x nominal)"
@@ -51,3 +51,18 @@ def test_every_setting_names_what_the_catalogue_knows() -> None:
         assert engine(match.engine).name == match.engine
         assert match.chip is None or chip(match.chip).name == match.chip
         assert match.model is None or model(match.model).name == match.model
+
+
+@pytest.mark.parametrize(
+    ("image", "day", "release"),
+    [
+        ("lmsysorg/sglang:v0.5.9-rocm700-mi30x", "2026-05-20", "0.5.9"),
+        ("nvcr.io/nvidia/tensorrt-llm/release:1.3.0rc14", "", "1.3.0"),
+        ("rocm/atom:rocm7.2_pytorch2.9-atom0.1.1-MI350x", "", "0.1.1"),
+        ("", "2026-02-12", "0.5.7"),
+        ("", "2024-01-01", ""),
+        ("", "", ""),
+    ],
+)
+def test_the_release_is_the_images_or_that_of_the_day(image: str, day: str, release: str) -> None:
+    assert release_of(image, "sglang", day) == release

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from objectives.cost import RankBatch, StepCosts, step_costs, step_seconds
 from objectives.cost.build import graph_tokens, token_grid
 from objectives.cost.step_costs import COEFFICIENTS
+from spaces import catalog
 from spaces.chip import ChipSpec, Fact
 from spaces.errors import InputError
 from spaces.model import ModelSpec
@@ -239,3 +240,24 @@ def test_an_unknown_efficiency_table_is_told(costs: Costs, chips: dict[str, Chip
     wrong = chips["h100"].model_copy(update={"efficiency": "h20"})
     with pytest.raises(InputError, match="got 'h20'; did you mean h200"):
         costs("llama", wrong)
+
+
+def test_an_older_release_costs_more_where_it_is_known_to() -> None:
+    mine, pool = catalog.model("deepseek-r1"), Pool(role="aggregated", chip="mi300x", tp=8)
+    known = [
+        step_seconds(
+            step_costs(mine, catalog.chip(name), pool, Precision(), "sglang", None, release),
+            [RankBatch((1000,) * 4)],
+        )[0]
+        for name, release in (
+            ("mi300x", "0.5.9"),
+            ("mi300x", "0.5.12"),
+            ("mi300x", ""),
+            ("mi355x", "0.5.9"),
+            ("mi355x", ""),
+        )
+    ]
+    layers = sum(ffn.layers for ffn in mine.ffn if ffn.kind == "moe")
+    assert known[0] - known[1] == pytest.approx(layers * 200e-6)
+    assert known[1] == known[2]
+    assert known[3] == known[4]

@@ -17,6 +17,7 @@ SETUP = Setup(
     model="m",
     family="f",
     hardware="c",
+    release="",
     engine="vllm",
     mode="agg",
     weights="fp8",
