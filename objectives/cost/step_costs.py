@@ -36,6 +36,7 @@ class AttentionTables:
     chunks whose cached contexts, each rounded up, sum to `p` x `context_tokens`, and whose new
     tokens have `c` as the root of the sum of their squares (rounded). Beyond an end of a table
     its last entry counts. With several requests of a kind the entry is multiplied by the factor.
+    In a step with chunks `mixed_decode_s`, where given, is read in place of `decode_s`.
     """
 
     context_tokens: int
@@ -43,6 +44,7 @@ class AttentionTables:
     prefill_s: Floats
     several_decodes: float = 1.0
     several_chunks: float = 1.0
+    mixed_decode_s: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)

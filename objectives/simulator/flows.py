@@ -71,7 +71,8 @@ def _advance(state: State) -> None:
     elapsed_s = clock.now_s - clock.flows_updated_s
     for place in range(clock.flows):
         flow = state.flows[place]
-        flow.remaining_bytes -= flow.bytes_per_s * elapsed_s
+        if elapsed_s > 0:  # over an infinite link no time at all is zero times infinity
+            flow.remaining_bytes -= flow.bytes_per_s * elapsed_s
         if flow.remaining_bytes < NOTHING_BYTES:
             flow.remaining_bytes = 0.0
     clock.flows_updated_s = clock.now_s

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from objectives.cost.step_costs import COEFFICIENTS, Floats, StepCosts
+from objectives.cost.step_costs import COEFFICIENTS, AttentionTables, Floats, StepCosts
 from objectives.simulator.loop import run
 from objectives.simulator.records import PoolRecord, RequestRecords, SimulationResult
 from objectives.simulator.scenario import PoolSetup, Scenario
@@ -356,6 +356,7 @@ def _cost_arrays(costs: list[StepCosts]) -> dict[str, Any]:
         "coefficients": np.zeros((len(costs), stages, len(COEFFICIENTS))),
     }
     arrays["decode_table_s"] = _stacked([c.tables.decode_s if c.tables else None for c in costs])
+    arrays["mixed_table_s"] = _stacked([_mixed(c.tables) for c in costs])
     arrays["prefill_table_s"] = _stacked([c.tables.prefill_s if c.tables else None for c in costs])
     for pool, cost in enumerate(costs):
         pad = columns - len(cost.grid)
@@ -368,6 +369,12 @@ def _cost_arrays(costs: list[StepCosts]) -> dict[str, Any]:
         for column, name in enumerate(COEFFICIENTS):
             arrays["coefficients"][pool, : cost.stages, column] = getattr(cost, name)
     return arrays
+
+
+def _mixed(tables: AttentionTables | None) -> Floats | None:
+    if tables is None:
+        return None
+    return tables.decode_s if tables.mixed_decode_s is None else tables.mixed_decode_s
 
 
 def _stacked(tables: list[Floats | None]) -> Floats:

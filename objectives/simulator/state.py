@@ -272,6 +272,7 @@ class State(NamedTuple):
     graph_tokens: Ints  # [pools, seats + 1]
     coefficients: Floats  # [pools, stages, len(COEFFICIENTS)]
     decode_table_s: Floats  # [pools, requests, contexts]
+    mixed_table_s: Floats  # the same in steps with chunks
     prefill_table_s: Floats  # [pools, contexts, new tokens]
 
 

@@ -151,7 +151,8 @@ def _tabled_attention(state: State, rank_id: int) -> float:
     pool = state.pools[rank.pool]
     seconds = 0.0
     if rank.batch_decodes > 0:
-        table = state.decode_table_s[rank.pool]
+        mixed = rank.batch_chunks > 0
+        table = state.mixed_table_s[rank.pool] if mixed else state.decode_table_s[rank.pool]
         requests = min(rank.batch_decodes, table.shape[0] - 1)
         context = int(rank.batch_context) // rank.batch_decodes
         bucket = min(-(-context // pool.table_tokens), table.shape[1] - 1)

@@ -708,8 +708,10 @@ class ReferenceSimulator:
         self.share_links()
 
     def advance_flows(self) -> None:
+        elapsed_s = self.now_s - self.flows_updated_s
         for flow in self.flows:
-            flow.remaining -= flow.rate * (self.now_s - self.flows_updated_s)
+            if elapsed_s > 0:
+                flow.remaining -= flow.rate * elapsed_s
             if flow.remaining < NOTHING_BYTES:
                 flow.remaining = 0.0
         self.flows_updated_s = self.now_s
