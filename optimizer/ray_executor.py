@@ -108,8 +108,8 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
             f"the Ray cluster cannot be joined ({reason})",
             key=OPTION,
             value=f"ray:{address}" if address else "ray",
-            remedy="give the address `ray start --head` says; a cluster that runs has the workers "
-            "it has, leave --workers out",
+            remedy="give the address `ray start --head` says, set RAY_AUTH_MODE=token where it "
+            "asks for tokens, and leave --workers out: a cluster that runs has those it has",
         ) from None
 
 
