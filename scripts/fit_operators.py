@@ -6,7 +6,8 @@ WHEEL is aiconfigurator-core 0.12.0 from PyPI (Apache-2.0), whose operator table
 extra `parquet` installs what reads them). Whole shapes, say all token counts of one matrix,
 are dealt into five folds. Every fold is predicted by a fit of the other four; the fit shipped in
 `objectives/cost/kernels/` is the one without fold 0, so fold 0 stays unseen. Takes some ten
-minutes. Writes the tables, `docs/accuracy_operators.md`, and prints its tables.
+minutes. Writes the tables (those of products, which steps use, into the package; the others into
+`scripts/kernels/`), `docs/accuracy_operators.md`, and prints its tables.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from objectives.cost.kernel_tables import FOLDER, LOG_UNIT, FittedKernel, LogTab
 from scripts.fit_exchanges import exchange_document, exchange_report
 from scripts.log_table_fit import Floats, as_tables, design_matrix, fit, penalty_matrix
 from scripts.operator_grids import GRIDS
-from scripts.operator_report import Score, document, sample_errors
+from scripts.operator_report import UNSHIPPED, Score, document, sample_errors
 from scripts.operator_rows import CHIPS, FOLDS, Group, groups
 from spaces.catalog import chip
 
@@ -100,7 +101,9 @@ def fit_chip(wheel: Path, samples: Path, system: str) -> ChipReport:
         entries.append((group, fitted.kernel, score))
         print(score.line(), flush=True)
     name = CHIPS[system]
-    (FOLDER / f"{name}.json").write_text(_chip_document(name, entries), encoding="utf-8")
+    for folder, shipped in ((FOLDER, True), (UNSHIPPED, False)):
+        text = _chip_document(name, entries, shipped=shipped)
+        (folder / f"{name}.json").write_text(text, encoding="utf-8")
     scores = [score for _, _, score in entries]
     return replace(report, scores=scores, matched=pd.concat(matched, ignore_index=True))
 
@@ -139,8 +142,13 @@ def fit_group(group: Group) -> Fitted:
     return Fitted(kernel, base * np.exp(logs) * 1e6)
 
 
-def _chip_document(name: str, entries: list[tuple[Group, FittedKernel, Score]]) -> str:
-    """The JSON of one chip: provenance first, one line a table."""
+def _chip_document(
+    name: str, entries: list[tuple[Group, FittedKernel, Score]], *, shipped: bool
+) -> str:
+    """The JSON of one chip, of products or of the rest: provenance first, one line a table.
+
+    The fingerprint is that of the rows of all its kernels.
+    """
     prints = "".join(group.fingerprint for group, _, _ in entries)
     head = {
         "chip": name,
@@ -151,7 +159,11 @@ def _chip_document(name: str, entries: list[tuple[Group, FittedKernel, Score]]) 
         "unseen": f"shapes of fold 0 of {FOLDS}",
     }
     lines = [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
-    kernels = ",\n".join(_kernel_line(group, kernel, score) for group, kernel, score in entries)
+    kernels = ",\n".join(
+        _kernel_line(group, kernel, score)
+        for group, kernel, score in entries
+        if (kernel.op == "gemm") == shipped
+    )
     return "{\n" + "\n".join(lines) + f'\n "kernels": [\n{kernels}\n ]\n}}\n'
 
 

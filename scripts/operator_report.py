@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ import pandas as pd
 from scripts.operator_rows import CHIPS, Group, Source
 
 Floats = npt.NDArray[np.float64]
+
+# Tables of experts and attention, which no step uses: they back the operators' score.
+UNSHIPPED = Path(__file__).parent / "kernels"
 
 SAMPLED = {
     "gemm": "gemm",

@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from objectives.cost.kernel_work import (
-    Work,
+from objectives.cost.kernel_work import Work, gemm_work
+from scripts.benchmark_work import (
     decode_attention_work,
     experts_work,
-    gemm_work,
     latent_decode_work,
     prefill_attention_work,
 )

@@ -1,10 +1,10 @@
-"""Scores the shipped kernels on sampled measured rows, apart by whether their shape was fitted.
+"""Scores the fitted kernels on sampled measured rows, apart by whether their shape was fitted.
 
 Usage: python -m scripts.score_operators [DATA]    (DATA: default $SERVEFRONT_DATA)
 
 Rows are those of `peer/aiconfigurator/op_latency_samples.csv` that were measured
-(`measured_table` or `engine_exact`) and that nobody doubts (`suspect` empty). The shipped kernels
-were fitted without the shapes of fold 0 (`scripts.fit_operators`), so rows of that fold are
+(`measured_table` or `engine_exact`) and that nobody doubts (`suspect` empty). The kernels were
+fitted without the shapes of fold 0 (`scripts.fit_operators`), so rows of that fold are
 unseen. A row that names no library kernel is predicted by the fastest one of its engine. Every
 row is counted: scored, or left out with the reason. Takes some seconds. Writes nothing.
 """
@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from objectives.cost.kernel_tables import FittedKernel, KernelSet, load_kernels
-from scripts.operator_report import RENAMED, SAMPLED, sound
+from objectives.cost.kernel_tables import FOLDER, FittedKernel, KernelSet, load_kernels
+from scripts.operator_report import RENAMED, SAMPLED, UNSHIPPED, sound
 from scripts.operator_rows import CHIPS, FORMATS, KV_BYTES, SOURCES, Source, numbers
 from scripts.operator_rows import fold_of as fold
 from spaces.catalog import chip
@@ -73,7 +73,8 @@ def _scores_of(
 ) -> Iterator[pd.DataFrame]:
     current = rows[rows["version"].isin(_VERSIONS[engine])]
     reasons["of another engine version"] += len(rows) - len(current)
-    known = load_kernels(CHIPS[system])
+    folder = FOLDER if source.op == "gemm" else UNSHIPPED
+    known = load_kernels(CHIPS[system], folder)
     asked = current.assign(kernel=current["kernel"].fillna(""))
     asked = asked.assign(kv=asked["kv_dtype"].fillna("") if source.kv else "")
     for (kernel, kv), mine in asked.groupby(["kernel", "kv"], sort=True):

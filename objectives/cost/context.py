@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from objectives.cost.chip_efficiency import DecodeAttentionRow
-from objectives.cost.fitted_attention import decode_law, prefill_pair_s
 from objectives.cost.machine import SECONDS_PER_US, Machine
 from spaces.model import (
     AttentionGroup,
@@ -96,12 +95,6 @@ def _grouped(
     pair = group.flops_per_pair / tp / machine.prefill_attention_flops(kv)
     launch_us = decode_launch_us(row, machine.chip.hbm_bytes_per_s)
     call = machine.launch_s(row.latency_us if group.read_limit_tokens else launch_us)
-    if law := decode_law(machine, group, tp, kv):
-        call = law[0] + machine.kernel_gap_s
-        read = law[1] / machine.overheads.sustained.kv_read
-    pair = prefill_pair_s(machine, group, tp, kv) or pair
-    if queries > 1:
-        read = max(read, queries * pair)
     if group.read_limit_tokens:
         limited = ContextSeconds(decode_base=call, decode_window_token=read, window_pair=pair)
         return limited.plus(_scoring(machine, group.index, queries), 1)

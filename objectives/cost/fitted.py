@@ -21,36 +21,12 @@ _GEMM = {
     "mxfp4": ("nvfp4",),
     "int4": ("int4_wo", "bfloat16"),
 }
-_EXPERTS = {
-    "bf16": ("bfloat16",),
-    "fp8": ("fp8_block", "fp8"),
-    "nvfp4": ("nvfp4",),
-    "mxfp4": ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4", "nvfp4"),
-    "int4": ("int4_wo",),
-}
-# Kernels of experts without a gate, which move two matrices instead of three.
-_UNGATED = "nongated"
 
 
 def gemm_kernels(machine: Machine, dtype: Dtype) -> tuple[FittedKernel, ...]:
     """Fitted products of all engines for weights of a format; empty where none was measured."""
     unpacked = machine.chip.compute_dtype(dtype) == "bf16" and dtype not in ("bf16", "int4")
     return _first(machine, "gemm", ("bfloat16",) if unpacked else _GEMM[dtype])
-
-
-def expert_kernels(machine: Machine, dtype: Dtype) -> tuple[FittedKernel, ...]:
-    """Fitted routed experts: those of the engine, else of all; empty where none is to be used.
-
-    The benchmark times whole layers (routing, sorting and summing included, eager launches) and
-    routes unlike a served model, so a chip's own fractions, where it has them, are nearer to
-    served steps: fitted experts serve the chips whose fractions are borrowed.
-    """
-    if machine.achieved.experts.status != "estimate":
-        return ()
-    found = _first(machine, "experts", _EXPERTS[dtype])
-    gated = tuple(kernel for kernel in found if _UNGATED not in kernel.kernel)
-    own = tuple(kernel for kernel in gated if kernel.engine == machine.engine)
-    return own or gated
 
 
 def in_service_s(machine: Machine, kernels: Sequence[FittedKernel], work: Work) -> Floats:

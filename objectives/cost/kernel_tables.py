@@ -125,9 +125,9 @@ def kernels_of(chip: ChipSpec) -> KernelSet | None:
 
 
 @lru_cache(maxsize=32)
-def load_kernels(name: str) -> KernelSet:
+def load_kernels(name: str, folder: Path = FOLDER) -> KernelSet:
     """The fitted kernels of the chip called `name`."""
-    data = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    data = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     return KernelSet(name, tuple(_kernel(one) for one in data["kernels"]))
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from objectives.cost.experts import distinct_experts_of_slowest_rank, rows_of_slowest_rank
-from objectives.cost.fitted import expert_kernels, gemm_kernels, in_service_s
-from objectives.cost.kernel_work import ACTIVATION_BYTES, experts_work, gemm_work
+from objectives.cost.fitted import gemm_kernels, in_service_s
+from objectives.cost.kernel_work import ACTIVATION_BYTES, gemm_work
 from objectives.cost.machine import Machine
 from objectives.cost.step_costs import Floats
 from spaces.model import MoeFfn
 from spaces.plan import Pool
 from spaces.precision import BYTES_PER_WEIGHT, Dtype
 
-# The place of even routing among those of the benchmark of routed experts.
-_BALANCED = 0.0
 # The narrowest product, in rows of its weights, that the fitted tables tell apart.
 _NARROWEST = 32
 
@@ -54,28 +52,11 @@ def routed_experts_s(
 
     Weights are read once for each distinct expert. Rows fill tiles, of which an expert's last is
     half empty, and narrow slices of an expert multiply less efficiently. Memory is bound by the
-    rank with most distinct experts, compute by the rank with most rows. Chips without a table of
-    fractions of their own take their fitted kernels.
+    rank with most distinct experts, compute by the rank with most rows.
     """
     share = pool.tp * pool.dp / pool.ep
     distinct = distinct_experts_of_slowest_rank(moe, tokens, pool.ep)
     rows = rows_of_slowest_rank(moe, tokens, pool.ep)
-    kernels = expert_kernels(machine, dtype)
-    if kernels:
-        work = experts_work(
-            machine.chip,
-            dtype,
-            tokens,
-            experts=float(moe.routed_experts),
-            top_k=float(moe.top_k),
-            ep=float(pool.ep),
-            width=float(moe.expert_width(hidden_size)),
-            inner=moe.expert_intermediate_size / share,
-            skew=_BALANCED,
-            distinct=distinct,
-            rows=rows,
-        )
-        return in_service_s(machine, kernels, work) + machine.release_loss_s
     grouped = machine.overheads.grouped
     row = machine.experts(dtype)
     weights = moe.parameters_per_expert(hidden_size) / share
