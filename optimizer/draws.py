@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
@@ -19,6 +20,8 @@ Parameters = dict[str, float | str]
 # What a space decides about a plan; the rest is given by the job.
 _SEARCHED = ("topology", "engine", "pools", "precision", "kv", "router", "load")
 _POSITION = FloatDistribution(0.0, 1.0)
+# Questions that a plan can be asked at most.
+_DIMENSIONS = 64
 
 
 class TrialDraw:
@@ -102,6 +105,26 @@ def neighbour(
     kept = {name: answer for name, answer in parent.items() if name not in anew}
     draw = _MutatedDraw(kept, chance)
     return space.plan(draw).point_id, draw.parameters
+
+
+def quasirandom(space: SearchSpace, seed: int, start: int, count: int) -> list[Parameters]:
+    """The parameters of `count` points of a scrambled Sobol sequence, from number `start` on.
+
+    Each question takes the next coordinate, so that points of a branch spread evenly over the
+    answers to all its questions.
+    """
+    from scipy.stats import qmc  # here because its import takes half a second
+
+    sequence = qmc.Sobol(_DIMENSIONS, scramble=True, rng=seed)
+    if start:
+        sequence.fast_forward(start)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The balance properties", UserWarning)
+        points = sequence.random(count).tolist()
+    draws = [_SobolDraw(point) for point in points]
+    for draw in draws:
+        space.plan(draw)
+    return [draw.parameters for draw in draws]
 
 
 class _NotAnOption(Exception):
@@ -194,6 +217,24 @@ class _CountingDraw:
         if depth == len(self._path):
             self._path.append(0)
         return self._path[depth]
+
+
+class _SobolDraw:
+    """Answers by the coordinates of a point, each question by the next."""
+
+    def __init__(self, coordinates: Sequence[float]) -> None:
+        self._coordinates = iter(coordinates)
+        self.parameters: Parameters = {}
+
+    def ordered(self, name: str, options: Sequence[Option]) -> Option:
+        position = next(self._coordinates)
+        self.parameters[name] = position
+        return at_position(position, options)
+
+    def unordered(self, name: str, options: Sequence[Option]) -> Option:
+        option = at_position(next(self._coordinates), options)
+        self.parameters[name] = str(option)
+        return option
 
 
 class _MutatedDraw:

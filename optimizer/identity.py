@@ -19,7 +19,7 @@ from optimizer.job import Job
 from optimizer.problem import Problem
 from spaces.errors import InputError
 
-_FREE = {"search.trials", "search.timeout_s"}
+_FREE = {"search.trials", "search.timeout_s", "search.patience"}
 _ABSENT = "nothing"
 
 

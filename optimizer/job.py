@@ -40,7 +40,8 @@ DEFAULT_OBJECTIVES = (
     "maximize tokens_per_s_per_user_p50",
     "maximize output_tokens_per_s_per_chip",
 )
-SamplerName = Literal["tpe", "nsga2", "random"]
+SAMPLERS = ("auto", "exhaustive", "estimate", "nsga2", "tpe", "gp", "qmc", "random")
+SamplerName = Literal["auto", "exhaustive", "estimate", "nsga2", "tpe", "gp", "qmc", "random"]
 
 
 def _one_of(*known: str) -> BeforeValidator:
@@ -246,13 +247,19 @@ class SpeculationChoice(Document):
 
 
 class SearchSettings(Document):
-    """How to search; `trials` counts different points, those of earlier runs included."""
+    """How to search; `trials` counts different points, those of earlier runs included.
+
+    `patience` ends a search whose hypervolume has not grown in so many evaluations.
+    `warm_starts` are plan files of deployments to try first.
+    """
 
     trials: PositiveInt = 300
     seed: NonNegativeInt = 1
     timeout_s: PositiveFloat | None = None
-    sampler: Annotated[SamplerName, _one_of("tpe", "nsga2", "random")] = "tpe"
+    sampler: Annotated[SamplerName, _one_of(*SAMPLERS)] = "auto"
     batch_size: PositiveInt = 8
+    patience: PositiveInt | None = None
+    warm_starts: Annotated[tuple[str, ...], OneOrMore] = ()
 
 
 class Job(Document):
@@ -276,6 +283,7 @@ class Job(Document):
     space: SpaceOptions = SpaceOptions()
     hbm_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     max_model_len: PositiveInt | None = None
+    baseline: str | None = None
     search: SearchSettings = SearchSettings()
 
     @field_validator("chips", "prices", mode="before")
@@ -373,7 +381,15 @@ def _anchored(job: Job, folder: Path) -> Job:
         workload = workload.model_copy(update={"preset": str(own)})
     if workload.preset is not None:
         check_parameters(workload.preset, workload.parameters)
-    return job.model_copy(update={"workload": workload, "model": _model_name(job.model, folder)})
+    starts = tuple(str((folder / start).absolute()) for start in job.search.warm_starts)
+    return job.model_copy(
+        update={
+            "workload": workload,
+            "model": _model_name(job.model, folder),
+            "baseline": job.baseline and str((folder / job.baseline).absolute()),
+            "search": job.search.model_copy(update={"warm_starts": starts}),
+        }
+    )
 
 
 def _model_name(name: str, folder: Path) -> str:

@@ -35,7 +35,7 @@ class StoredTrial:
 def stored_trials(study: optuna.Study) -> list[StoredTrial]:
     """All told trials of a study, in order of trial number."""
     told = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return [_stored(trial) for trial in told]
+    return [stored_outcome(trial.user_attrs, trial.number) for trial in told]
 
 
 def values_to_tell(evaluation: Evaluation, objectives: Sequence[Objective]) -> list[float]:
@@ -67,20 +67,30 @@ def tell(
     study.tell(trial, values_to_tell(evaluation, objectives))
 
 
+def plan_data(plan: DeploymentPlan) -> dict[str, Any]:
+    """A plan as the storage keeps it."""
+    return plan.model_dump(mode="json", exclude_none=True)
+
+
 def plan_of(trial: FrozenTrial) -> DeploymentPlan | None:
     """The plan of a trial; None when the trial was never asked to the end."""
     data = trial.user_attrs.get(PLAN)
     return None if data is None else validated(DeploymentPlan, data, f"trial {trial.number}")
 
 
-def _stored(trial: FrozenTrial) -> StoredTrial:
-    plan = plan_of(trial)
-    assert plan is not None, "a told trial has a plan"
-    outcome = dict(trial.user_attrs[OUTCOME])
+def outcome_of(plan: DeploymentPlan, evaluation: Evaluation) -> dict[str, Any]:
+    """A plan that is no trial and its evaluation, as `stored_outcome` reads them."""
+    return {PLAN: plan_data(plan), OUTCOME: _outcome(evaluation, None)}
+
+
+def stored_outcome(data: Mapping[str, Any], number: int) -> StoredTrial:
+    """What `tell` and `plan_data` left of a trial, or `outcome_of` of another plan."""
+    plan = validated(DeploymentPlan, data[PLAN], f"trial {number}")
+    outcome = dict(data[OUTCOME])
     same_as = outcome.pop("same_as")
     bands = {name: (low, high) for name, (low, high) in outcome.pop("bands").items()}
     evaluation = Evaluation(bands=bands, **outcome)
-    return StoredTrial(record_of(trial.number, plan, evaluation, same_as), evaluation)
+    return StoredTrial(record_of(number, plan, evaluation, same_as), evaluation)
 
 
 def record_of(

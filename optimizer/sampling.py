@@ -7,30 +7,99 @@ proposes follows from the study alone.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import warnings
+from dataclasses import dataclass
 
 from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.samplers import (
+    BaseSampler,
+    GPSampler,
+    NSGAIISampler,
+    RandomSampler,
+    TPESampler,
+)
 
+from optimizer.candidates import MOST_PLANS, why_not_estimated
 from optimizer.job import SamplerName
+from optimizer.problem import Problem
+from spaces.errors import InputError
 
-# Points taken at random before TPE models anything: 10, 16, 24 and 48 gave, in 120 evaluations of
-# examples/deepseek-r1-h200.yaml, mean hypervolumes of 5930, 6240, 5940 and 5730.
+# Points of a quasi-random start before a model proposes anything: 10, 16, 24 and 48 gave, in 120
+# evaluations of examples/deepseek-r1-h200.yaml, mean hypervolumes of 5930, 6240, 5940 and 5730.
 STARTUP_TRIALS = 16
 POPULATION = 50
+# A tree of Parzen estimators takes ever longer for a proposal; a population does not.
+MOST_TRIALS_OF_TPE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A sampler by name, and why it was chosen."""
+
+    name: SamplerName
+    reason: str
+
+
+def chosen_sampler(asked: SamplerName, trials: int, problem: Problem) -> Choice:
+    """The sampler that was asked for, or what `auto` makes of the problem and its budget.
+
+    Raises `InputError` where the sampler that was asked for cannot serve the problem.
+    """
+    if asked != "auto":
+        _check(asked, problem)
+        return Choice(asked, "the job asks for it")
+    size = problem.space.size()
+    if size <= trials:
+        return Choice("exhaustive", f"the budget of {trials:,} covers all {size:,} points")
+    refusal = why_not_estimated(problem)
+    if not refusal:
+        return Choice("estimate", f"all {size:,} points can be estimated before any is simulated")
+    if trials <= MOST_TRIALS_OF_TPE:
+        return Choice("tpe", f"{refusal}, and the budget is at most {MOST_TRIALS_OF_TPE:,}")
+    return Choice("nsga2", f"{refusal}, and the budget is above {MOST_TRIALS_OF_TPE:,}")
+
+
+def _check(asked: SamplerName, problem: Problem) -> None:
+    key = "search.sampler"
+    if asked == "estimate" and (refusal := why_not_estimated(problem)):
+        raise InputError(
+            f"this problem cannot be estimated as a whole: {refusal}",
+            key=key,
+            value=asked,
+            remedy="use sampler auto",
+        )
+    if asked == "exhaustive" and (size := problem.space.size()) > MOST_PLANS:
+        raise InputError(
+            f"a space of {size:,} points is too large to be gone through",
+            key=key,
+            value=asked,
+            remedy="pin dimensions of `space`, or use sampler auto",
+        )
+    if asked == "gp" and importlib.util.find_spec("torch") is None:
+        raise InputError(
+            "the Gaussian process needs PyTorch, which is not installed",
+            key=key,
+            value=asked,
+            remedy="install the extra: pip install 'servefront[gp]'",
+        )
 
 
 def sampler_for(name: SamplerName, seed: int, trial: int, batch_size: int) -> BaseSampler:
-    """The sampler that proposes trial number `trial`.
+    """The sampler that proposes trial number `trial` where nothing is given.
 
     TPE models the questions of a branch together, and counts trials that still run as poor, so
     that a batch spreads out. A generation of NSGA-II holds at least two batches.
     """
     number = trial_seed(seed, trial)
-    if name == "random":
-        return RandomSampler(seed=number)
     if name == "nsga2":
-        return NSGAIISampler(population_size=max(POPULATION, 2 * batch_size), seed=number)
+        return NSGAIISampler(population_size=population(batch_size), seed=number)
+    if name == "gp":
+        return GPSampler(
+            seed=number, n_startup_trials=STARTUP_TRIALS, deterministic_objective=True
+        )
+    if name != "tpe":
+        return RandomSampler(seed=number)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Argument ``group``", ExperimentalWarning)
         return TPESampler(
@@ -40,6 +109,22 @@ def sampler_for(name: SamplerName, seed: int, trial: int, batch_size: int) -> Ba
             n_startup_trials=STARTUP_TRIALS,
             seed=number,
         )
+
+
+def sampler_of_given(name: SamplerName, seed: int, trial: int, batch_size: int) -> BaseSampler:
+    """The sampler under which a trial with given parameters is asked.
+
+    NSGA-II notes the generation of every trial it is asked for, and only those with one become
+    parents: given trials breed because they are asked under it. The others would model for
+    nothing.
+    """
+    quick: SamplerName = "nsga2" if name == "nsga2" else "random"
+    return sampler_for(quick, seed, trial, batch_size)
+
+
+def population(batch_size: int) -> int:
+    """The trials of a generation of NSGA-II."""
+    return max(POPULATION, 2 * batch_size)
 
 
 def trial_seed(seed: int, trial: int) -> int:

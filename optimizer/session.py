@@ -12,6 +12,7 @@ from pathlib import Path
 
 import optuna
 
+from optimizer.beginning import begun
 from optimizer.coordinator import coordinating, leading
 from optimizer.directory import (
     StudyResults,
@@ -75,15 +76,17 @@ def run_study(
 
             def attempt() -> tuple[StudyResults, str]:
                 with place.opened(problem, seeds) as study:
+                    beginning = begun(study, job, problem)
+                    for text in beginning.told:
+                        watch.note(text)
                     search = Search(
                         study=study,
-                        space=problem.space,
-                        objectives=problem.objectives,
+                        problem=problem,
                         settings=job.search,
+                        proposals=beginning.proposals,
                         executor=executor,
                         watch=watch,
                         interrupted=interrupted,
-                        seeds=study.user_attrs["seeds"],
                     )
                     return _searched(search, place, job)
 

@@ -19,15 +19,7 @@ def loaded_plan(path: Path, job: Job, where: str) -> DeploymentPlan:
     Raises `InputError` when the plan is for another model, or names no load where the job has
     several.
     """
-    plan = load_plan(path)
-    if catalog.model(plan.model).name != catalog.model(job.model).name:
-        raise InputError(
-            f"the plan must be for the job's model, {job.model}",
-            where=str(path),
-            key="model",
-            value=plan.model,
-            remedy="change the model of the job or of the plan",
-        )
+    plan = plan_for(path, job)
     if plan.load is not None:
         return plan
     loads = load_grid(job.load)
@@ -40,6 +32,20 @@ def loaded_plan(path: Path, job: Job, where: str) -> DeploymentPlan:
             remedy=f"add for example load: {{concurrency: 64}} there, or fix it in {where}",
         )
     return plan if loads[0] is None else plan.at(loads[0])
+
+
+def plan_for(path: Path, job: Job) -> DeploymentPlan:
+    """The plan in a file, whatever its load; an `InputError` when it is for another model."""
+    plan = load_plan(path)
+    if catalog.model(plan.model).name != catalog.model(job.model).name:
+        raise InputError(
+            f"the plan must be for the job's model, {job.model}",
+            where=str(path),
+            key="model",
+            value=plan.model,
+            remedy="change the model of the job or of the plan",
+        )
+    return plan
 
 
 def site_of(plan: DeploymentPlan, site: Site, where: str) -> Site:

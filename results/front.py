@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import moocore
 import numpy as np
@@ -101,18 +101,30 @@ def hypervolume_history(
     reference_point: Sequence[float],
 ) -> list[float]:
     """The hypervolume after each trial, in order of trial number; it never falls."""
-    losses = {t.trial: _losses(t, objectives) for t in comparable(trials, objectives)}
-    front: list[tuple[float, ...]] = []
-    volume = 0.0
-    history = []
-    for trial in sorted(trials, key=lambda trial: trial.trial):
-        new = losses.get(trial.trial)
-        if new is not None and not any(_no_worse(old, new) for old in front):
-            front = [old for old in front if not _no_worse(new, old)] + [new]
-            now = _hypervolume(np.array(front), _reference_losses(reference_point, objectives))
-            volume = max(volume, now)  # another order of summation may round down
-        history.append(volume)
-    return history
+    front = GrowingFront(tuple(objectives), tuple(reference_point))
+    return [front.add(trial) for trial in sorted(trials, key=lambda trial: trial.trial)]
+
+
+@dataclass
+class GrowingFront:
+    """A front to which trials are added one by one, and its hypervolume, which never falls."""
+
+    objectives: tuple[Objective, ...]
+    reference_point: tuple[float, ...]
+    volume: float = 0.0
+    _front: list[tuple[float, ...]] = field(default_factory=list)
+
+    def add(self, trial: TrialRecord) -> float:
+        """Add a trial, feasible or not; the hypervolume with it."""
+        if not (trial.feasible and has_values(trial, self.objectives)):
+            return self.volume
+        new = _losses(trial, self.objectives)
+        if not any(_no_worse(old, new) for old in self._front):
+            self._front = [old for old in self._front if not _no_worse(new, old)] + [new]
+            reference = _reference_losses(self.reference_point, self.objectives)
+            now = _hypervolume(np.array(self._front), reference)
+            self.volume = max(self.volume, now)  # another order of summation may round down
+        return self.volume
 
 
 def knee(front: ParetoFront) -> TrialRecord:

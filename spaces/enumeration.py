@@ -53,6 +53,52 @@ class BranchPlans:
         update = {"pools": pools, "load": self.loads[load]}
         return self.settings[setting].model_copy(update=update)
 
+    def number_of(self, plan: DeploymentPlan) -> int | None:
+        """The number of a plan, None where the branch has no such plan."""
+        pools = [pool.model_copy(update={"replicas": 1}) for pool in plan.pools]
+        places = [found.get(pool) for found, pool in zip(self._place_of, pools, strict=False)]
+        setting = self._setting_of.get(plan.model_copy(update={"pools": (), "load": None}))
+        if len(pools) != len(self.variants) or None in places or setting is None:
+            return None
+        if plan.load not in self.loads:
+            return None
+        code = self._code(
+            np.array([places], dtype=np.int64), np.array([[p.replicas for p in plan.pools]])
+        )
+        order, codes = self._codes
+        at = int(np.searchsorted(codes, code[0]))
+        if at == len(codes) or codes[at] != code[0]:
+            return None
+        combination = int(order[at])
+        rest = combination * len(self.settings) + setting
+        return rest * len(self.loads) + self.loads.index(plan.load)
+
+    @cached_property
+    def _place_of(self) -> list[dict[Pool, int]]:
+        return [{pool: place for place, pool in enumerate(pools)} for pools in self.variants]
+
+    @cached_property
+    def _setting_of(self) -> dict[DeploymentPlan, int]:
+        return {
+            setting.model_copy(update={"pools": (), "load": None}): place
+            for place, setting in enumerate(self.settings)
+        }
+
+    @cached_property
+    def _codes(self) -> tuple[Ints, Ints]:
+        """The combinations in the order of their codes, and the codes."""
+        codes = self._code(self.variant, self.replicas)
+        order = np.argsort(codes, kind="stable")
+        return order, codes[order]
+
+    def _code(self, variant: Ints, replicas: Ints) -> Ints:
+        """One number for each combination."""
+        most = int(self.replicas.max()) + 1
+        code = np.zeros(len(variant), dtype=np.int64)
+        for place, variants in enumerate(self.variants):
+            code = (code * len(variants) + variant[:, place]) * most + replicas[:, place]
+        return code
+
     @cached_property
     def chips(self) -> Ints:
         """Chips that each combination occupies."""

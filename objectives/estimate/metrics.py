@@ -18,6 +18,15 @@ from spaces.site import Site
 
 Values = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+# Metrics of which a steady state says nothing.
+NOT_ESTIMATED = frozenset(
+    {
+        "hbm_gb_per_chip",
+        "prefix_hit_fraction",
+        "preemptions_per_request",
+        "rejected_fraction",
+    }
+)
 _QUANTILES = np.array([float(name[1:]) / 100 for name in STATISTICS[1:]])
 
 

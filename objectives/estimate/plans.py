@@ -27,12 +27,13 @@ Ints = npt.NDArray[np.int64]
 
 # Plans whose steady states are sought at a time, so that the arrays stay in the cache.
 TOGETHER = 32_768
-_TOPOLOGIES = ("aggregated", "prefill-decode", "prefill-midfill-decode")
+# Topologies whose steady states are known.
+TOPOLOGIES = frozenset({"aggregated", "prefill-decode", "prefill-midfill-decode"})
 
 
 def estimable(plans: BranchPlans) -> bool:
     """Whether the formulas know the topology of a branch."""
-    return plans.branch.topology in _TOPOLOGIES
+    return plans.branch.topology in TOPOLOGIES
 
 
 def estimated(

@@ -31,7 +31,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown model": ({"model": "kimi-k33"}, "model", "did you mean kimi-k"),
     "no model": ({"model": None}, "model", "this key is required"),
     "unknown key": ({"chip": {"h100": 8}}, "chip", "did you mean chips"),
-    "key of a later version": ({"baseline": "plan.yaml"}, "baseline", "unknown key"),
+    "key of a later version": ({"deadline": "noon"}, "deadline", "unknown key"),
     "unknown chip": ({"chips": {"h1000": 8}}, "chips", "did you mean h100"),
     "no chips": ({"chips": {}}, "chips", "at least 1 item"),
     "budget of none": ({"chips": {"h100": 0}}, "chips.h100", "at least 1"),
@@ -152,7 +152,7 @@ def test_defaults_are_filled_in(tmp_path: Path) -> None:
         "maximize tokens_per_s_per_user_p50",
         "maximize output_tokens_per_s_per_chip",
     )
-    assert (job.search.trials, job.search.seed, job.search.sampler) == (300, 1, "tpe")
+    assert (job.search.trials, job.search.seed, job.search.sampler) == (300, 1, "auto")
     assert job.load is None and job.slo is None
 
 

@@ -63,7 +63,7 @@ def test_a_run_leaves_every_file_of_the_contract(tmp_path: Path, review: None) -
 
 def test_run_json_counts_the_study(tmp_path: Path) -> None:
     space = {"max_num_seqs": [256, 512], "topology": "aggregated", "pipeline_parallel": 1}
-    job = job_of(space=space, search={"trials": 40, "seed": 2})
+    job = job_of(space=space, search={"trials": 40, "seed": 2, "sampler": "tpe"})
     outcome = run(job, tmp_path)
     data = json.loads((tmp_path / "run.json").read_text())
     records = outcome.results.records

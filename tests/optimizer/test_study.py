@@ -25,7 +25,11 @@ from results.trials import TrialRecord
 from tests.conftest import REPOSITORY
 from tests.optimizer.toy import STUDY, TRIALS, job_of, run, searched, small_space
 
-SAMPLERS = ("tpe", "nsga2", "random")
+SEEDED = ("tpe", "nsga2", "qmc", "random")
+SAMPLERS = ("estimate", "exhaustive", *SEEDED)
+
+
+TPE = {"sampler": "tpe"}
 
 
 class Killed(BaseException):
@@ -53,7 +57,7 @@ def stored(directory: Path) -> list[optuna.trial.FrozenTrial]:
     return study.get_trials(deepcopy=False)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", SEEDED)
 def test_same_seed_gives_the_same_study_and_another_seed_another(
     tmp_path: Path, sampler: str
 ) -> None:
@@ -91,17 +95,19 @@ def test_a_search_killed_at_any_write_ends_as_one_that_was_not(
 def test_a_search_ends_the_same_wherever_the_first_batch_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = job_of(search={"trials": 3, "batch_size": 3, "seed": 5})
-    whole = searched(job, tmp_path / "whole").records
+    job = job_of(search=TPE | {"trials": 3, "batch_size": 3, "seed": 5})
+    whole = searched(job, tmp_path / "whole", known=None).records
     writes = (tmp_path / "whole" / JOURNAL).read_bytes().count(b"\n")
     for write in range(3, writes, 2):
         directory = tmp_path / f"killed-{write}"
         with monkeypatch.context() as patch:
             kill_after(patch, write)
             with pytest.raises(Killed):
-                searched(job, directory)
+                searched(job, directory, known=None)
         repair_journal(directory)
-        assert searched(job, directory).records == whole, f"killed after {write} of {writes}"
+        assert searched(job, directory, known=None).records == whole, (
+            f"killed after {write} of {writes}"
+        )
 
 
 def test_a_process_killed_outright_goes_on_to_the_same_table(tmp_path: Path) -> None:
@@ -127,7 +133,7 @@ def test_the_number_of_workers_changes_no_byte_of_the_table(tmp_path: Path) -> N
 
 
 def test_a_repeated_point_is_told_the_first_values_and_counts_once(tmp_path: Path) -> None:
-    job = job_of(space=small_space(), load={"concurrency": [1, 4]}, search={"trials": 20})
+    job = job_of(space=small_space(), load={"concurrency": [1, 4]}, search=TPE | {"trials": 20})
     found = searched(job, tmp_path)
     assert len(found.unique) == 20 == len({record.plan.point_id for record in found.records})
     assert len(found.records) > 20
@@ -140,7 +146,7 @@ def test_a_repeated_point_is_told_the_first_values_and_counts_once(tmp_path: Pat
 
 
 def test_a_repeated_point_is_not_evaluated_again(tmp_path: Path) -> None:
-    outcome = run(job_of(space=small_space(), search={"trials": 24}), tmp_path)
+    outcome = run(job_of(space=small_space(), search=TPE | {"trials": 24}), tmp_path)
     trials = outcome.results.trials
     assert any(trial.record.same_as is not None for trial in trials)
     for trial in trials:
@@ -163,7 +169,7 @@ def test_a_small_space_is_finished_to_the_last_point(tmp_path: Path, sampler: st
 def test_a_space_that_cannot_be_counted_is_given_up_after_five_barren_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("optimizer.study.COUNTABLE", 0)
+    monkeypatch.setattr("optimizer.proposals.COUNTABLE", 0)
     monkeypatch.setattr("optimizer.study.sampler_for", lambda *_: RandomSampler(seed=1))
     search = {"trials": 500, "batch_size": 3, "sampler": "random"}
     found = searched(job_of(search=search), tmp_path)
@@ -190,12 +196,12 @@ def test_a_larger_budget_continues_a_study(tmp_path: Path) -> None:
 def test_seeds_come_first(tmp_path: Path) -> None:
     job = job_of()
     some = list(itertools.islice(all_parameters(prepare(job).space), 100, 106))
-    found = searched(job, tmp_path, seeds=[parameters for _, parameters in some])
+    found = searched(job, tmp_path, known=[parameters for _, parameters in some])
     assert [r.plan.point_id for r in found.records[:6]] == [point_id for point_id, _ in some]
 
 
 def test_time_limit_stops_the_search_and_the_rest_is_asked_again(tmp_path: Path) -> None:
-    search = {"trials": TRIALS, "batch_size": 4}
+    search = TPE | {"trials": TRIALS, "batch_size": 4}
     cut = job_of(search=search | {"timeout_s": 0.3})
     found = searched(cut, tmp_path / "a", seconds=0.03)
     assert 0 < len(found.records) < TRIALS
@@ -218,7 +224,7 @@ def test_an_interrupt_leaves_the_batch_asked_and_loses_nothing(tmp_path: Path) -
     assert searched(job_of(), tmp_path / "a").table == whole.table
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", SEEDED)
 def test_infeasible_and_failed_plans_are_told_as_broken_constraints_never_as_failures(
     tmp_path: Path, sampler: str
 ) -> None:
@@ -247,7 +253,9 @@ def test_repeats_of_a_batch_are_made_up_for_by_neighbours_of_the_front(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("optimizer.study.sampler_for", lambda *_: RandomSampler(seed=1))
-    found = searched(job_of(search={"trials": 20, "batch_size": 5}), tmp_path)
+    monkeypatch.setattr("optimizer.proposals.STARTUP_TRIALS", 0)
+    search = {"trials": 20, "batch_size": 5, "sampler": "tpe"}
+    found = searched(job_of(search=search), tmp_path, known=None)
     asked = [found.records[n : n + 5] for n in range(0, len(found.records), 5)]
     for before, batch in itertools.pairwise(asked):
         repeats = sum(record.same_as is not None for record in before)
@@ -259,8 +267,56 @@ def test_repeats_of_a_batch_are_made_up_for_by_neighbours_of_the_front(
 def test_most_of_a_later_batch_refines_what_was_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("optimizer.study.REFINE_FROM", 16)
-    searched(job_of(search={"trials": 32, "batch_size": 8, "sampler": "tpe"}), tmp_path)
+    monkeypatch.setattr("optimizer.proposals.REFINE_FROM", 16)
+    monkeypatch.setattr("optimizer.proposals.STARTUP_TRIALS", 0)
+    search = {"trials": 32, "batch_size": 8, "sampler": "tpe"}
+    searched(job_of(search=search), tmp_path, known=None)
     given = ["fixed_params" in trial.system_attrs for trial in stored(tmp_path)]
     assert all(sum(given[n : n + 8]) >= 6 for n in range(16, len(given) - 7, 8))
     assert sum(given[:16]) < 6
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "nsga2"])
+def test_a_search_that_models_begins_with_points_spread_evenly(
+    tmp_path: Path, sampler: str
+) -> None:
+    job = job_of(search={"trials": 16, "batch_size": 4, "sampler": sampler, "seed": 5})
+    found = searched(job, tmp_path / sampler, known=None)
+    spread = searched(
+        job_of(search={"trials": 16, "batch_size": 4, "sampler": "qmc", "seed": 5}),
+        tmp_path / "qmc",
+    )
+    assert found.records == spread.records
+
+
+def test_given_trials_become_parents_of_nsga2(tmp_path: Path) -> None:
+    job = job_of(search={"trials": 12, "batch_size": 4, "sampler": "nsga2"})
+    some = list(itertools.islice(all_parameters(prepare(job).space), 100, 106))
+    searched(job, tmp_path, known=[parameters for _, parameters in some])
+    generations = [
+        next(v for k, v in trial.system_attrs.items() if k.endswith(":generation"))
+        for trial in stored(tmp_path)
+    ]
+    assert generations == [0] * 12
+
+
+def test_no_growth_of_the_hypervolume_ends_the_search(tmp_path: Path) -> None:
+    job = job_of(search={"trials": 400, "patience": 30, "batch_size": 5, "sampler": "estimate"})
+    found = searched(job, tmp_path)
+    assert found.stop_reason.startswith("the hypervolume has not grown for ")
+    assert 30 < len(found.unique) < 400
+    before = pareto_front(found.unique[:-30], job.goals).hypervolume
+    assert pareto_front(found.unique, job.goals).hypervolume == pytest.approx(before, rel=1e-3)
+
+
+def test_the_budget_decides_what_auto_means_and_a_larger_one_does_not_change_it(
+    tmp_path: Path,
+) -> None:
+    def sampler(name: str, **search: Any) -> str:
+        job = job_of(space=small_space(), search=search)
+        return searched(job, tmp_path / name).notes[0]
+
+    size = prepare(job_of(space=small_space())).space.size()
+    assert sampler("few", trials=10).startswith("sampler estimate: all ")
+    assert sampler("all", trials=size).startswith("sampler exhaustive: the budget of ")
+    assert sampler("few", trials=size).startswith("sampler estimate: all ")

@@ -16,7 +16,9 @@ from typing import Any
 
 from objectives.assess import Assessment, PoolReport
 from objectives.goals import Constraint, Objective
+from optimizer.beginning import SAMPLER, SEEDS, begun
 from optimizer.directory import NAME_IN_OWN_JOURNAL
+from optimizer.draws import Parameters
 from optimizer.evaluate import Evaluation, failed, judged
 from optimizer.executor import LocalExecutor
 from optimizer.executors import opened_executor
@@ -159,17 +161,32 @@ def run(
 
 
 def searched(
-    job: Job, directory: Path, *, workers: int = 1, seconds: float = 0.0, **search: Any
+    job: Job,
+    directory: Path,
+    *,
+    workers: int = 1,
+    seconds: float = 0.0,
+    known: Sequence[Parameters] | None = (),
+    **search: Any,
 ) -> Silent:
-    """The search alone, on the journal of `directory`: no lock and no files."""
+    """The search alone, on the journal of `directory`: no lock and no files.
+
+    It begins with the `known` points and the usual ones, or with none at all where that is None.
+    """
     problem = prepare(job)
     directory.mkdir(exist_ok=True)
     watch = Silent()
     executor = LocalExecutor(evaluator(problem, seconds), workers)
     study = open_study(open_storage(directory, None), STUDY, problem.objectives)
+    if SEEDS not in study.user_attrs:
+        study.set_user_attr(SEEDS, list(known or ()))
+    if known is None:
+        study.set_user_attr(SAMPLER, {"name": job.search.sampler, "reason": "a test"})
+    beginning = begun(study, job, problem)
+    watch.notes.extend(beginning.told)
     try:
         watch.stop_reason = Search(
-            study, problem.space, problem.objectives, job.search, executor, watch, **search
+            study, problem, job.search, beginning.proposals, executor, watch, **search
         ).run()
     finally:
         executor.close()

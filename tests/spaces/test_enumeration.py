@@ -46,6 +46,11 @@ def test_the_tables_hold_every_plan_once(name: str) -> None:
     listed = [table.plan(number).point_id for table in tables for number in range(len(table))]
     assert len(listed) == len(set(listed)) == space.size()
     assert set(listed) == set(drawn)
+    for table in tables:
+        for number in range(len(table)):
+            plan = table.plan(number)
+            assert table.number_of(plan) == number
+            assert all(t.number_of(plan) is None for t in tables if t is not table)
 
 
 @pytest.mark.parametrize("name", SPACES)
