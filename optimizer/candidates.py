@@ -56,7 +56,7 @@ class Candidates:
 
     def plan(self, row: int) -> DeploymentPlan:
         """The plan at a place of the whole space."""
-        place = int(np.searchsorted(self._starts, row, side="right")) - 1
+        place = int(self.branches(np.array([row]))[0])
         return self.tables[place].plan(row - int(self._starts[place]))
 
     def row_of(self, plan: DeploymentPlan) -> int | None:
@@ -67,6 +67,11 @@ class Candidates:
                 if number is not None:
                     return int(start) + number
         return None
+
+    def branches(self, rows: Ints) -> Ints:
+        """Which of the `tables` each row is in."""
+        found: Ints = np.searchsorted(self._starts, rows, side="right") - 1
+        return found
 
     def logs(self, rows: Ints) -> Values:
         """Logarithms of the estimated metrics [row, metric]."""
@@ -82,7 +87,7 @@ class Candidates:
         pools = max(len(table.variants) for table in self.tables)
         own = _POOL_FEATURES * pools + _OTHER_FEATURES
         found = np.zeros((len(rows), own + len(self.tables)))
-        places = np.searchsorted(self._starts, rows, side="right") - 1
+        places = self.branches(rows)
         for place, table in enumerate(self.tables):
             mine = np.flatnonzero(places == place)
             found[mine, :own] = _features(table, rows[mine] - self._starts[place], own)

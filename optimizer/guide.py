@@ -12,6 +12,7 @@ import numpy.typing as npt
 from objectives.goals import Constraint, Objective
 from optimizer.candidates import Candidates
 from optimizer.surrogate import Correction, Plans, corrections
+from results.front import has_values
 from results.trials import TrialRecord
 from spaces.plan import DeploymentPlan
 
@@ -22,6 +23,8 @@ Ints = npt.NDArray[np.int64]
 LEAST_NEWS, SHARE_OF_NEWS = 8, 0.1
 # The luck needed against nothing.
 _NONE = -1e3
+# Luck that a plan needs beyond its own where all told plans of its branch gave no values.
+_TROUBLE = 6.0
 
 
 class Guide:
@@ -65,15 +68,27 @@ class Guide:
 
     def _chosen(self, count: int) -> list[int]:
         luck = self._luck.copy()
+        handicap = self._short + self._trouble()
         chosen = []
         for _ in range(count):
-            place = int(np.argmin(luck + self._short))
+            place = int(np.argmin(luck + handicap))
             if not np.isfinite(luck[place]):
                 break
             chosen.append(int(self._candidates.rows[place]))
             np.maximum(luck, self._luck_against(self._gains[:, place]), out=luck)
             luck[place] = np.inf
         return chosen
+
+    def _trouble(self) -> Values:
+        """What speaks against each candidate: plans of its branch that were refused or failed."""
+        known = [place for place, row in enumerate(self._rows) if row is not None]
+        rows = np.array([self._rows[place] for place in known], dtype=np.int64)
+        lost = [not has_values(self._told[place], self._objectives) for place in known]
+        branches, total = self._candidates.branches(rows), len(self._candidates.tables)
+        failed = np.bincount(branches, weights=np.array(lost, dtype=np.float64), minlength=total)
+        share = failed / (np.bincount(branches, minlength=total) + 1.0)
+        found: Values = _TROUBLE * share[self._branches]
+        return found
 
     def _fit(self, size: int) -> None:
         """Learn the correction from the first trials, and what it makes of the estimates."""
@@ -133,6 +148,10 @@ class Guide:
     def _plans(self) -> Plans:
         rows = self._candidates.rows
         return Plans(self._candidates.features(rows), self._candidates.groups(rows))
+
+    @cached_property
+    def _branches(self) -> Ints:
+        return self._candidates.branches(self._candidates.rows)
 
     @cached_property
     def _place_of(self) -> dict[int, int]:
