@@ -32,23 +32,23 @@ SPACES: dict[str, dict[str, Any]] = {
     "dense": {
         "model": "llama-3.3-70b",
         "chips": {"h100": 16},
-        "precision": {"weights": ["native", "fp8"], "kv": "fp8"},
-        "workload": {"preset": "fixed-1k1k", "requests": 64},
-        "load": {"concurrency": [1, 64]},
+        "precision": {"weights": "fp8", "kv": "fp8"},
+        "workload": {"preset": "fixed-1k1k", "requests": 80},
+        "load": {"concurrency": [2, 24]},
         "space": {
             "tensor_parallel": [1, 2, 4, 8],
             "pipeline_parallel": [1, 2],
-            "max_num_seqs": [8, 32, 128],
+            "max_num_seqs": [8, 64],
             "max_num_batched_tokens": [2048, 8192],
         },
     },
     # A mixture of experts on two chip kinds under chat of spread lengths, with a bound on TTFT.
     "experts": {
         "model": "qwen3-235b-a22b",
-        "chips": {"h200": 16, "b200": 8},
+        "chips": {"h200": 8, "b200": 8},
         "workload": {
             "synthetic": {
-                "requests": 160,
+                "requests": 128,
                 "input_tokens": {"lognormal": {"mean": 2500, "cv": 1.0}, "max": 16000},
                 "output_tokens": {"lognormal": {"mean": 400, "cv": 0.8}, "max": 4000},
             }
@@ -57,7 +57,7 @@ SPACES: dict[str, dict[str, Any]] = {
         "constraints": ["ttft_p95_ms <= 4000"],
         "space": {
             "pipeline_parallel": 1,
-            "max_num_seqs": [16, 128],
+            "max_num_seqs": 128,
             "max_num_batched_tokens": [4096, 16384],
         },
     },
@@ -66,18 +66,18 @@ SPACES: dict[str, dict[str, Any]] = {
         "model": "deepseek-r1",
         "chips": {"h200": 32},
         "precision": {"kv": "fp8"},
-        "workload": {"trace": str(REPOSITORY / "examples" / "agent_trace.jsonl"), "requests": 150},
+        "workload": {"trace": str(REPOSITORY / "examples" / "agent_trace.jsonl"), "requests": 120},
         "load": {"concurrency": [2, 32]},
         "space": {
             "topology": ["aggregated", "prefill-decode", "prefill-midfill-decode"],
             "tensor_parallel": [1, 8],
             "pipeline_parallel": 1,
             "data_parallel": [1, 8],
-            "max_num_seqs": [4, 16],
+            "max_num_seqs": 16,
             "max_num_batched_tokens": [4096, 16384],
             "host_gb_per_chip": [0, 100],
             "shared_gb": 4000,
-            "retention": ["lru", "write-through"],
+            "retention": "write-through",
         },
     },
 }

@@ -314,7 +314,7 @@ def test_the_budget_decides_what_auto_means_and_a_larger_one_does_not_change_it(
 ) -> None:
     def sampler(name: str, **search: Any) -> str:
         job = job_of(space=small_space(), search=search)
-        return searched(job, tmp_path / name).notes[0]
+        return searched(job, tmp_path / name).sampler
 
     size = prepare(job_of(space=small_space())).space.size()
     assert sampler("few", trials=10).startswith("sampler estimate: all ")

@@ -122,6 +122,7 @@ class Silent:
     def __init__(self) -> None:
         self.records: list[TrialRecord] = []
         self.notes: list[str] = []
+        self.sampler = ""
         self.stop_reason = ""
 
     def begin(self, trials: Sequence[StoredTrial]) -> None:
@@ -131,7 +132,10 @@ class Silent:
         self.records.append(trial.record)
 
     def note(self, text: str) -> None:
-        self.notes.append(text)
+        if text.startswith("sampler "):
+            self.sampler = text
+        else:
+            self.notes.append(text)
 
     @property
     def unique(self) -> list[TrialRecord]:
@@ -183,7 +187,8 @@ def searched(
     if known is None:
         study.set_user_attr(SAMPLER, {"name": job.search.sampler, "reason": "a test"})
     beginning = begun(study, job, problem)
-    watch.notes.extend(beginning.told)
+    for text in beginning.told:
+        watch.note(text)
     try:
         watch.stop_reason = Search(
             study, problem, job.search, beginning.proposals, executor, watch, **search
