@@ -48,6 +48,7 @@ def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
         plan.engine,
         plan.speculation,
         plan.engine_version,
+        site.operator_costs,
     )
 
 

@@ -30,6 +30,7 @@ def grounds_of(problem: Problem) -> dict[str, str]:
         "the slo": "" if problem.slo is None else problem.slo.model_dump_json(),
         "the prices": json.dumps(dict(problem.prices), sort_keys=True),
         "the rules of the load": problem.rules.model_dump_json(),
+        "the operator costs": site.operator_costs,
         "the seed": str(problem.seed),
         "the context": f"{site.longest_request_tokens}/{site.longest_input_tokens}",
     }

@@ -34,6 +34,7 @@ from spaces.errors import InputError, did_you_mean
 from spaces.options import OneOrMore, SpaceOptions
 from spaces.plan import LOAD_AXES, EngineName
 from spaces.precision import KvDtype, WeightsName
+from spaces.site import OperatorCosts
 from spaces.speculation import Speculation, checked_acceptance
 
 DEFAULT_OBJECTIVES = (
@@ -282,6 +283,7 @@ class Job(Document):
     speculation: SpeculationChoice | None = None
     space: SpaceOptions = SpaceOptions()
     hbm_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    operator_costs: OperatorCosts = "fitted"
     max_model_len: PositiveInt | None = None
     baseline: str | None = None
     search: SearchSettings = SearchSettings()

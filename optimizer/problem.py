@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from objectives.cost import estimated_blocks
+from objectives.cost import estimated_blocks, measured_kernels
 from objectives.goals import Constraint, Objective
 from objectives.slo import Slo, check_classes
 from objectives.workload import (
@@ -159,6 +159,9 @@ def _site(job: Job) -> tuple[Site, list[str], Workload, list[str]]:
             value=limit,
             remedy="serve a longer context, or a workload of shorter requests",
         )
+    if job.operator_costs == "measured":
+        for kind in job.chips:
+            measured_kernels(catalog.chip(kind))  # says now what is missing, not at each trial
     site = Site(
         model=model,
         chips={kind: catalog.chip(kind) for kind in job.chips},
@@ -166,6 +169,7 @@ def _site(job: Job) -> tuple[Site, list[str], Workload, list[str]]:
         budget={kind: ChipBudget(r.min, r.max) for kind, r in job.chips.items()},
         longest_request_tokens=int((workload.input_tokens + workload.output_tokens).max()),
         longest_input_tokens=int(workload.input_tokens.max()),
+        operator_costs=job.operator_costs,
     )
     return (
         site,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from zlib import crc32
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from objectives.cost.kernel_work import Work, gemm_work
+from objectives.cost.silicon import FORMATS, SYSTEMS, newest, tables_of
 from scripts.benchmark_work import (
     decode_attention_work,
     experts_work,
@@ -25,27 +26,7 @@ from spaces.chip import ChipSpec
 from spaces.precision import Dtype
 
 FOLDS = 5
-CHIPS = {
-    "h200_sxm": "h200",
-    "b200_sxm": "b200",
-    "b300_sxm": "b300",
-    "h100_sxm": "h100",
-    "a100_sxm": "a100",
-    "gb200": "gb200",
-    "gb300": "gb300",
-    "l40s": "l40s",
-    "rtx_pro_6000_server": "rtx-pro-6000-server",
-}
-# fp8_block is the fp8 of checkpoints (128 x 128 blocks); "fp8" of the tables scales whole tensors.
-FORMATS: dict[str, Dtype] = {
-    "bfloat16": "bf16",
-    "fp8": "fp8",
-    "fp8_block": "fp8",
-    "nvfp4": "nvfp4",
-    "int4_wo": "int4",
-    "w4a16_mxfp4": "mxfp4",
-    "w4a8_mxfp4_mxfp8": "mxfp4",
-}
+CHIPS = {system: name for name, system in SYSTEMS.items()}
 KV_BYTES = {"bfloat16": 2.0, "fp8": 1.0}
 _SKEW = {"balanced": 0.0, "power_law_1.01": 1.0, "power_law_1.2": 2.0}
 _DATA = "aiconfigurator_core/systems/data/"
@@ -90,9 +71,10 @@ def groups(
 ) -> Iterator[tuple[Source, Group]]:
     """All groups of a chip, in order; rows not taken are counted in `left_out` by reason."""
     with zipfile.ZipFile(wheel) as archive:
+        data = zipfile.Path(archive, _DATA)
         for source in SOURCES:
             for engine in ("sglang", "trtllm", "vllm"):
-                frame = _newest(archive, source, system, engine, left_out)
+                frame = _newest(data, source, system, engine, left_out)
                 if frame is not None:
                     yield from _split(source, chip, engine, frame, left_out)
 
@@ -107,27 +89,17 @@ def fold_of(shape: tuple[object, ...]) -> int:
 
 
 def _newest(
-    archive: zipfile.ZipFile, source: Source, system: str, engine: str, left_out: dict[str, int]
+    data: Traversable, source: Source, system: str, engine: str, left_out: dict[str, int]
 ) -> pd.DataFrame | None:
-    """The latest version's table; one of less than half the most rows is not taken."""
-    tables = {}
-    for path in sorted(archive.namelist()):
-        parts = path.removeprefix(_DATA).split("/")
-        if path.endswith(f"/{source.file}.parquet") and (parts[0], parts[2]) == (system, engine):
-            tables[parts[3]] = pd.read_parquet(io.BytesIO(archive.read(path)))
+    """The latest version's table; the rows of the others are counted."""
+    tables = tables_of(data, system, engine, source.file)
     if not tables:
         return None
-    most = max(len(table) for table in tables.values())
-    chosen = max((v for v in tables if len(tables[v]) > most / 2), key=_version_key)
+    chosen = newest(tables)
     for version, table in tables.items():
         if version != chosen:
             _count(left_out, "of another engine version", len(table))
     return tables[chosen]
-
-
-def _version_key(version: str) -> list[tuple[int, str]]:
-    parts = version.replace("rc", ".rc.").split(".")
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
 
 def _split(

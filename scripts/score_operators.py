@@ -21,8 +21,9 @@ import numpy as np
 import pandas as pd
 
 from objectives.cost.kernel_tables import FOLDER, FittedKernel, KernelSet, load_kernels
+from objectives.cost.silicon import FORMATS
 from scripts.operator_report import RENAMED, SAMPLED, UNSHIPPED, sound
-from scripts.operator_rows import CHIPS, FORMATS, KV_BYTES, SOURCES, Source, numbers
+from scripts.operator_rows import CHIPS, KV_BYTES, SOURCES, Source, numbers
 from scripts.operator_rows import fold_of as fold
 from spaces.catalog import chip
 

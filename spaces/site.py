@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from spaces.chip import ChipSpec
 from spaces.engine import EngineSpec
 from spaces.model import ModelSpec
 from spaces.plan import EngineName
+
+# Whether times of matrix products are fitted to measurements, or read from the measured tables.
+OperatorCosts = Literal["fitted", "measured"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class Site:
     budget: Mapping[str, ChipBudget]
     longest_request_tokens: int
     longest_input_tokens: int
+    operator_costs: OperatorCosts = "fitted"
 
     @property
     def budget_chips(self) -> int:

@@ -8,6 +8,7 @@ from objectives.cost.chip_efficiency import efficiency_tables, estimated_blocks
 from objectives.cost.kv_transfer import KvLink, host_link, kv_bytes_per_request, rank_link
 from objectives.cost.overheads import frontend_seconds
 from objectives.cost.price import power_kw, required_usd_per_hour, usd_per_hour
+from objectives.cost.silicon import measured_kernels
 from objectives.cost.step_costs import RankBatch, StepCosts, step_seconds
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "frontend_seconds",
     "host_link",
     "kv_bytes_per_request",
+    "measured_kernels",
     "power_kw",
     "rank_link",
     "required_usd_per_hour",

@@ -21,6 +21,7 @@ from spaces.model import AttentionGroup, DenseFfn, ModelSpec, MoeFfn
 from spaces.plan import EngineName, Pool, Precision
 from spaces.precision import Dtype
 from spaces.sharding import stage_layers
+from spaces.site import OperatorCosts
 from spaces.speculation import Speculation
 
 _DENSE_TOKENS = 64
@@ -36,16 +37,19 @@ def step_costs(
     engine: EngineName,
     speculation: Speculation | None = None,
     release: str = "",
+    operator_costs: OperatorCosts = "fitted",
 ) -> StepCosts:
     """Seconds of a step of one replica of `pool`, as arrays over tokens and coefficients.
 
-    `release` is the engine's, by default a current one.
+    `release` is the engine's, by default a current one. With `operator_costs` measured, products
+    are read from measured tables (`silicon`).
 
     The formulas and their sources stand in docs/cost_model.md. The arrays are shared between
     calls with equal arguments: read them, do not write to them. Raises `InputError` where the
     chip names an unknown efficiency table.
     """
-    return costs_on(machine_of(chip, engine, release), model, pool, precision, speculation)
+    machine = machine_of(chip, engine, release, operator_costs)
+    return costs_on(machine, model, pool, precision, speculation)
 
 
 def costs_on(

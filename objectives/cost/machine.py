@@ -16,9 +16,11 @@ from objectives.cost.chip_efficiency import (
 )
 from objectives.cost.kernel_tables import KernelSet, kernels_of
 from objectives.cost.overheads import EngineOverhead, Overheads, load_overheads
+from objectives.cost.silicon import measured_kernels
 from spaces.chip import ChipSpec
 from spaces.plan import EngineName
 from spaces.precision import Dtype, KvDtype
+from spaces.site import OperatorCosts
 
 SECONDS_PER_US = 1e-6
 # Where a table lacks a format, the next one that is stored and multiplied alike.
@@ -131,10 +133,17 @@ class Machine:
         return chip * self.overheads.fusion.by_engine[self.engine]
 
 
-def machine_of(chip: ChipSpec, engine: EngineName, release: str = "") -> Machine:
+def machine_of(
+    chip: ChipSpec,
+    engine: EngineName,
+    release: str = "",
+    operator_costs: OperatorCosts = "fitted",
+) -> Machine:
     """The chip with its tables, under a release of an engine (by default a current one).
 
-    `InputError` where the table is unknown.
+    `InputError` where the table is unknown, or where `operator_costs` asks for measured ones that
+    do not exist or are not installed.
     """
+    kernels = kernels_of(chip) if operator_costs == "fitted" else measured_kernels(chip)
     efficiency = load_efficiency(chip.efficiency)
-    return Machine(chip, engine, efficiency, load_overheads(), kernels_of(chip), release)
+    return Machine(chip, engine, efficiency, load_overheads(), kernels, release)

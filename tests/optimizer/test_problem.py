@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from objectives.cost import measured_kernels
 from optimizer.job import LoadRange
 from optimizer.problem import load_grid, posed, prepare
 from spaces.documents import dump_yaml
@@ -167,3 +168,14 @@ def test_a_depth_the_model_cannot_draft_is_the_jobs_mistake() -> None:
     with pytest.raises(InputError, match="known up to depth 3, not at 9") as error:
         prepare(job_of(model="deepseek-r1", speculation={"depth": 9}))
     assert error.value.key == "speculation"
+
+
+def test_measured_operator_costs_reach_the_site_or_are_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("objectives.cost.silicon.PACKAGE", "no_such_package")
+    measured_kernels.cache_clear()
+    with pytest.raises(InputError) as refused:
+        prepare(job_of(operator_costs="measured"))
+    assert refused.value.key == "operator_costs"
+    assert prepare(job_of()).site.operator_costs == "fitted"
