@@ -21,9 +21,10 @@ from spaces.plan import DeploymentPlan
 
 Evaluate = Callable[[DeploymentPlan], Evaluation]
 POLL_S = 0.1
-# The simulator's machine code runs without the interpreter lock, what prepares it does not: two
-# threads are as quick as two processes and start at once, more wait for one another.
-MOST_THREADS = 2
+# The machine code runs without the interpreter lock, what prepares it does not: at 40 ms an
+# evaluation two threads were worth 1.4 and 1.7 workers, two processes 1.8 and 2.0 (the search of
+# tests/benchmarks/test_workers.py in batches of 16, two seeds).
+MOST_THREADS = 1
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -75,9 +76,12 @@ class LocalExecutor:
             return ThreadPoolExecutor(self._workers, thread_name_prefix="evaluation")
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["optimizer.evaluate"])
-        return ProcessPoolExecutor(
+        pool = ProcessPoolExecutor(
             self._workers, context, initializer=_start_worker, initargs=(self._evaluate,)
         )
+        for _ in range(self._workers):  # they start while the study is opened
+            pool.submit(_nothing)
+        return pool
 
     def _submitted(self, plan: DeploymentPlan) -> Future[Evaluation]:
         try:
@@ -140,6 +144,10 @@ def _start_worker(evaluate: Evaluate) -> None:
     """Keep the evaluator for the life of a worker process; Ctrl-C is the coordinator's affair."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _of_this_process[:] = [evaluate]
+
+
+def _nothing() -> None:
+    """A task that only needs a worker."""
 
 
 def _evaluated(plan: DeploymentPlan) -> Evaluation:

@@ -15,3 +15,15 @@ def no_review(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture
 def review() -> None:
     """Asks for the pictures and pages too."""
+
+
+@pytest.fixture(autouse=True)
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are threads, which see what a test has patched; `processes` are asked for."""
+    if "processes" not in request.fixturenames:
+        monkeypatch.setattr("optimizer.executor.MOST_THREADS", 1000)
+
+
+@pytest.fixture
+def processes() -> None:
+    """Asks for the workers a user has."""

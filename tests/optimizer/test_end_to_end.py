@@ -75,6 +75,16 @@ def test_a_chosen_point_simulates_to_the_metrics_it_was_chosen_for(
     assert document["run"]["simulated_requests"] == 40
 
 
+def test_the_table_is_the_same_whoever_evaluates(
+    study: Path, tmp_path: Path, processes: None
+) -> None:
+    for workers in (1, 3):
+        out = tmp_path / str(workers)
+        result = call("optimize", study.parent / "job.yaml", "--out", out, "--workers", workers)
+        assert result.exit_code == 0, result.stderr
+        assert (out / "trials.csv").read_bytes() == (study / "trials.csv").read_bytes()
+
+
 def test_a_chosen_point_can_be_deployed(study: Path, tmp_path: Path) -> None:
     point = json.loads((study / "front.json").read_text())["points"][0]["point_id"]
     result = call("export", f"{study}:{point}", "--target", "dynamo", "--out", tmp_path / "d")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from optimizer.evaluate import Evaluation
-from optimizer.executor import MOST_THREADS, LocalExecutor, available_cores
+from optimizer.executor import LocalExecutor, available_cores
 from optimizer.executors import opened_executor
 from spaces.errors import InputError
 from spaces.plan import DeploymentPlan, Pool
@@ -124,8 +124,8 @@ def test_processes_evaluate_in_order_and_stay() -> None:
     assert 1 <= len(at_work) <= 2 and str(os.getpid()) not in at_work
 
 
-def test_more_workers_than_threads_are_worth_are_processes() -> None:
-    for workers, elsewhere in ((1, False), (MOST_THREADS, False), (MOST_THREADS + 1, True)):
+def test_several_workers_are_processes(processes: None) -> None:
+    for workers, elsewhere in ((1, False), (2, True)):
         executor = LocalExecutor(where, workers)
         (found,) = executor.evaluate(plans(1), never)
         executor.close()
