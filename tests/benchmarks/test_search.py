@@ -33,7 +33,6 @@ from optimizer.storage import open_storage, open_study
 from optimizer.study import Search
 from results.front import hypervolume_history, pareto_front
 from results.trials import TrialRecord
-from spaces.draw import RandomDraw
 from spaces.plan import DeploymentPlan
 from tests.benchmarks.reference import (
     NAMED,
@@ -202,28 +201,3 @@ def test_overhead_of_search_and_storage(trials: int, tmp_path: Path) -> None:
     words = ", ".join(f"{name} {ms:.2f}" for name, ms in others.items())
     print(f"\n{trials:,} trials: {ours:.2f} ms a trial with auto; at 1,000 at most: {words}")
     assert ours <= MOST_OVERHEAD_MS
-
-
-def test_two_workers_against_one() -> None:
-    busy = os.getloadavg()[0]
-    if busy > 0.3 or len(os.sched_getaffinity(0)) < 2:
-        pytest.skip(f"needs two idle cores, the load is {busy:.1f}")
-    job = job_of("glm-5")
-    problem = prepare(job)
-    evaluate = Evaluator.of(problem)
-    plans = [problem.space.plan(RandomDraw(seed)) for seed in range(48)]
-
-    def seconds(workers: int) -> float:
-        executor = LocalExecutor(evaluate, workers)
-        list(executor.evaluate(plans[:2], lambda: False))
-        started = time.perf_counter()
-        list(executor.evaluate(plans, lambda: False))
-        executor.close()
-        return time.perf_counter() - started
-
-    ratios = [seconds(1) / seconds(2) for _ in range(5)]
-    each_ms = seconds(1) / len(plans) * 1e3
-    print(
-        f"\ntwo workers: {statistics.median(ratios):.2f} times one, {each_ms:.0f} ms a simulation"
-    )
-    assert statistics.median(ratios) >= 1.7
