@@ -26,7 +26,8 @@ def all_reduce_s(machine: Machine, message_bytes: Floats, ranks: int) -> Floats:
     """Seconds of summing a message over `ranks` chips.
 
     Inside a scale-up domain from measured kernels; across domains the sum within each is followed
-    by a ring over the network, in which a chip carries its share of the message.
+    by a ring over the network, in which a chip carries 2 (n - 1) / n of its share of the message
+    (Patarasuk and Yuan, JPDC 2009). A layer has two of them (Megatron-LM, arXiv 1909.08053).
     """
     domain = machine.chip.scaleup_size
     if ranks <= domain:
@@ -38,7 +39,10 @@ def all_reduce_s(machine: Machine, message_bytes: Floats, ranks: int) -> Floats:
 
 
 def gather_scatter_s(machine: Machine, gathered_bytes: Floats, ranks: int) -> Floats:
-    """Seconds of an all-gather to `gathered_bytes` and the reduce-scatter that undoes it."""
+    """Seconds of an all-gather to `gathered_bytes` and the reduce-scatter that undoes it.
+
+    Each carries (n - 1) / n of the whole past every chip (Thakur et al., IJHPCA 2005).
+    """
     domain = machine.chip.scaleup_size
     inside = min(ranks, domain)
     seconds = _gather_within_s(machine, "all_gather", gathered_bytes, inside)
@@ -58,8 +62,9 @@ def all_to_all_s(
     A dispatched element has one byte (two where experts are multiplied in bf16), a combined one
     two. Inside a scale-up domain from measured kernels, the best for each size. Across domains the
     copies that leave follow: one to each remote expert (low latency), or one to each remote domain
-    forwarded inside it (high throughput), whichever is faster. Both parts add up, as they do in
-    published kernels (`exchanges`): those run at the network's line beyond what they take inside.
+    forwarded inside it (high throughput; both kinds as in deepseek-ai/DeepEP), whichever is
+    faster. Both parts add up, as they do in published kernels (`exchanges`): those run at the
+    network's line beyond what they take inside.
     """
     width = 2.0 if machine.chip.compute_dtype(dtype) == "bf16" else 1.0
     elements = moe.top_k * moe.expert_width(hidden_size) * tokens
@@ -76,7 +81,10 @@ def all_to_all_s(
 
 
 def send_s(machine: Machine, message_bytes: Floats, chips: int) -> Floats:
-    """Seconds of passing a message on to the next pipeline stage of a replica of `chips`."""
+    """Seconds of passing a message on to the next pipeline stage of a replica of `chips`.
+
+    The hidden states of its tokens, point to point (Megatron-LM, arXiv 2104.04473, section 2.2).
+    """
     network = machine.overheads.network
     inside = chips <= machine.chip.scaleup_size
     line = machine.chip.scaleup_bytes_per_s if inside else machine.chip.scaleout_bytes_per_s

@@ -87,7 +87,10 @@ def decode_launch_us(row: DecodeAttentionRow, hbm_bytes_per_s: float) -> float:
 def _grouped(
     machine: Machine, group: GqaAttention, tp: int, kv: KvDtype, queries: int
 ) -> ContextSeconds:
-    """What is read in prefill of a window or a selection is left out: it is multiplied longer."""
+    """Reads the KV heads on a chip (arXiv 2305.13245), 4 h d FLOPs a pair (arXiv 2307.08691).
+
+    What is read in prefill of a window or a selection is left out: it is multiplied longer.
+    """
     row = machine.decode_attention(kv)
     keys = group.index.key_bytes if group.index else 0
     bytes_per_token = kv_bytes_per_chip(group, tp, kv) - keys
@@ -104,7 +107,7 @@ def _grouped(
 def _latent(
     machine: Machine, group: MlaAttention, tp: int, kv: KvDtype, queries: int
 ) -> ContextSeconds:
-    """Decode reads the latent or multiplies by it, whichever takes longer.
+    """Decode reads the latent or multiplies by it (absorbed, arXiv 2405.04434, section 2.1).
 
     A chunk has the keys and values of its cached tokens expanded again.
     """
@@ -213,6 +216,8 @@ def _recurrent(
     machine: Machine, group: RecurrentAttention, tp: int, queries: int
 ) -> ContextSeconds:
     """The state is read and written: once a step for a decoding request, once for a chunk.
+
+    Recurrences of Mamba-2 (arXiv 2405.21060), GDN (2412.06464) and KDA (2510.26692).
 
     Verifying drafts writes the state after each of them, to go on from the last one accepted. The
     new tokens of a chunk go through the chunked recurrence.

@@ -13,7 +13,8 @@ from spaces.model import MoeFfn
 def distinct_experts_of_slowest_rank(moe: MoeFfn, tokens: Floats, ranks: int) -> Floats:
     """Expected number of experts read by the rank that reads most.
 
-    `tokens` of all ranks pick experts uniformly, E(1-(1-k/E)^T) of them in all; whether an expert
+    `tokens` of all ranks pick experts uniformly, E(1-(1-k/E)^T) of them in all (each is missed by
+    a token with 1 - k/E; memory bound by them, arXiv 2512.09277); whether an expert
     is picked is taken as independent of the others, so a rank's count has the variance of a
     binomial, and the largest of `ranks` counts lies `_normal_maximum` deviations above the mean.
     It cannot exceed the experts a rank holds.
@@ -30,7 +31,7 @@ def rows_of_slowest_rank(moe: MoeFfn, tokens: Floats, ranks: int) -> Floats:
 
     Each of `tokens` sends `top_k` different experts their rows; a rank's count has the variance
     of a hypergeometric draw summed over tokens. The largest of `ranks` counts is that of a normal
-    with a first-order (Cornish-Fisher) correction for its skew.
+    with a first-order correction for its skew (Cornish and Fisher 1938).
     """
     mean = tokens * moe.top_k / ranks
     others = (moe.top_k - 1) / max(1, moe.routed_experts - 1)

@@ -87,7 +87,8 @@ def stream_mixer_s(machine: Machine, hidden_size: int, streams: int, tokens: Flo
     """Seconds of reading several residual streams before a part of a layer and writing after it.
 
     Products with `streams` x (`streams` + 2) mixing weights in bf16, and the streams moved: read
-    for the weights, read and written to be mixed. Every tensor-parallel rank does it all.
+    for the weights, read and written to be mixed. Every tensor-parallel rank does it all
+    (manifold-constrained hyper-connections, arXiv 2512.24880).
     """
     if streams == 1:
         return np.zeros_like(tokens)

@@ -20,8 +20,10 @@ _NARROWEST = 32
 def gemm_s(machine: Machine, tokens: Floats, rows: float, columns: float, dtype: Dtype) -> Floats:
     """Seconds of multiplying `tokens` vectors by a matrix of `rows` x `columns` weights.
 
-    From kernels fitted to measurements of the chip (`kernel_tables`), the best engine's for every
-    shape; on a chip without them, and narrower than they reach, from its table of fractions.
+    The larger of 2 t n k FLOPs and the bytes moved at the rates reached (Roofline, Williams et
+    al., CACM 2009). From kernels fitted to measurements of the chip (`kernel_tables`), the best
+    engine's for every shape; on a chip without them, and narrower than they reach, from its table
+    of fractions.
     """
     kernels = gemm_kernels(machine, dtype)
     if not kernels or rows < _NARROWEST:
