@@ -13,34 +13,17 @@ from objectives.cost import power_kw, usd_per_hour
 from objectives.deployment import scenario_of
 from objectives.measures import per_chip, request_metrics
 from objectives.phase import phase_metrics
-from objectives.simulator import PoolRecord, SimulationResult, simulate
+from objectives.pool_reports import PoolReport, pool_reports
+from objectives.simulator import SimulationResult, simulate
 from objectives.slo import ClassReport, Slo, class_reports, good_requests, worst_attainment
 from objectives.uncertainty import bands_of
 from objectives.workload import LoadRules, Workload, offers
 from objectives.workload.offering import NO_RULES
 from objectives.workload.workload import NO_PARENT
-from spaces.memory import hbm_ledger
-from spaces.plan import DeploymentPlan, Pool
+from spaces.plan import DeploymentPlan
 from spaces.site import Site
 
 __all__ = ["Assessment", "PoolReport", "assess"]
-
-
-@dataclass(frozen=True, slots=True)
-class PoolReport:
-    """How a pool fared: what it did, and how full its memory got."""
-
-    role: str
-    chip: str
-    layout: str
-    replicas: int
-    utilization: float
-    mean_batch: float
-    prefill_tokens: int
-    decode_tokens: int
-    kv_capacity_tokens: int
-    peak_kv_fraction: float
-    peak_hbm_gb: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +65,7 @@ def assess(
     """
     started_s = time.thread_time()
     sent, result = _served(plan, site, workload, rules, seed)
-    pools = tuple(
-        _pool_report(plan, pool, record, site)
-        for pool, record in zip(plan.pools, result.pools, strict=True)
-    )
+    pools = tuple(pool_reports(plan, result, site))
     good = None if slo is None else good_requests(slo, result.requests, sent)
     metrics = request_metrics(result, good) | phase_metrics(result, sent)
     classes = class_reports(result.requests, sent, slo, metrics.get("requests_per_s"))
@@ -134,25 +114,6 @@ def is_saturated(result: SimulationResult) -> bool:
     early_s = float(records.queue_s[finished[:third]].mean())
     late_s = float(records.queue_s[finished[-third:]].mean())
     return bool(unfinished > 0.1 and late_s > 2 * early_s and late_s > early_s + 1.0)
-
-
-def _pool_report(plan: DeploymentPlan, pool: Pool, record: PoolRecord, site: Site) -> PoolReport:
-    ledger = hbm_ledger(site.model, site.chips[pool.chip], pool, plan, site.longest_request_tokens)
-    kv_bytes = record.peak_kv_fraction * record.kv_capacity_tokens * ledger.kv_bytes_per_token
-    taken = ledger.usable_bytes - ledger.kv_budget_bytes
-    return PoolReport(
-        role=pool.role,
-        chip=pool.chip,
-        layout=pool.layout,
-        replicas=pool.replicas,
-        utilization=record.utilization,
-        mean_batch=record.mean_batch,
-        prefill_tokens=record.prefill_tokens,
-        decode_tokens=record.decode_tokens,
-        kv_capacity_tokens=record.kv_capacity_tokens,
-        peak_kv_fraction=record.peak_kv_fraction,
-        peak_hbm_gb=(taken + kv_bytes) / 1e9,
-    )
 
 
 def _plan_metrics(

@@ -20,8 +20,9 @@ def binding_resource(plan: DeploymentPlan, site: Site, result: SimulationResult)
     were preempted, that is the answer; else the largest part of its average step: host, attention
     over the context, routed experts with their exchange, or the other layers.
     """
-    busiest = max(range(len(plan.pools)), key=lambda place: result.pools[place].utilization)
-    pool, record = plan.pools[busiest], result.pools[busiest]
+    pools = plan.serving_pools
+    busiest = max(range(len(pools)), key=lambda place: result.pools[place].utilization)
+    pool, record = pools[busiest], result.pools[busiest]
     if record.peak_kv_fraction >= _FULL and _waits(result):
         return f"{pool.role} pool: KV capacity"
     parts = step_parts(plan, pool, site, record, result)
@@ -40,13 +41,40 @@ def step_parts(
     decodes = record.decode_request_steps / steps / pool.dp
     records = result.requests
     context = float((records.input_tokens + records.output_tokens / 2).mean())
+    host_s = costs.host_s + costs.request_s * record.mean_batch
+    new = record.prefill_tokens / steps / pool.dp
+    if costs.split is not None:
+        return {"host overhead": host_s} | _split_parts(costs, tokens, pool, decodes, context)
     return {
-        "host overhead": costs.host_s + costs.request_s * record.mean_batch,
+        "host overhead": host_s,
         "dense layers and their exchange": _read(costs, "token_s", tokens / pool.dp),
         "routed experts and their exchange": _read(costs, "expert_s", tokens),
-        "attention over the context": _attention_s(
-            costs, decodes, context, record.prefill_tokens / steps / pool.dp
-        ),
+        "attention over the context": _attention_s(costs, decodes, context, new),
+    }
+
+
+def _split_parts(
+    costs: StepCosts, tokens: float, pool: Pool, decodes: float, context: float
+) -> dict[str, float]:
+    """Seconds of the sides of a split decode step, and of the exchange where it is not hidden."""
+    split = costs.split
+    assert split is not None
+    parts = max(1.0, min(float(split.micro_batches), tokens / pool.dp))
+    own_s = _read(costs, "token_s", tokens / pool.dp / parts)
+    context_s = _attention_s(costs, decodes / parts, context, 0.0)
+    experts_s = _read(costs, "expert_s", tokens / parts)
+    line_s, exchange_s = (
+        float(np.interp(tokens / parts, costs.grid, table))
+        for table in (split.line_s, split.exchange_s)
+    )
+    slowest_s = parts * max(own_s + context_s, experts_s, line_s)
+    around_s = own_s + context_s + experts_s + exchange_s
+    hidden = around_s <= slowest_s
+    return {
+        "dense layers": parts * own_s,
+        "attention over the context": parts * context_s,
+        "routed experts in their pool": parts * experts_s,
+        "exchange with the experts": parts * line_s if hidden else around_s,
     }
 
 

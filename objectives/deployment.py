@@ -10,6 +10,7 @@ from objectives.cost import (
     frontend_seconds,
     host_link,
     rank_link,
+    split_step_costs,
     step_costs,
 )
 from objectives.simulator import KvOnLink, PoolSetup, Scenario, SharedStore
@@ -23,7 +24,7 @@ from spaces.speculation import acceptance_rates_of, served_model
 def scenario_of(plan: DeploymentPlan, site: Site, seed: int = 1) -> Scenario:
     """What the simulator needs to know of a feasible plan; `seed` is for what it draws."""
     return Scenario(
-        pools=tuple(_setup(plan, pool, site) for pool in plan.pools),
+        pools=tuple(_setup(plan, pool, site) for pool in plan.serving_pools),
         block_tokens=plan.block_size,
         prefix_caching=plan.prefix_caching,
         router=plan.router,
@@ -39,7 +40,17 @@ def scenario_of(plan: DeploymentPlan, site: Site, seed: int = 1) -> Scenario:
 
 
 def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
-    """The step costs of a replica of `pool`."""
+    """The step costs of a replica of `pool`; of split decode, with the experts it works with."""
+    if pool.role == "decode-attention":
+        experts = plan.pool("decode-experts")
+        return split_step_costs(
+            site.model,
+            (_replica(pool), site.chips[pool.chip]),
+            (_replica(experts), site.chips[experts.chip]),
+            plan.precision,
+            plan.engine,
+            plan.ping_pong,
+        )
     return step_costs(
         site.model,
         site.chips[pool.chip],
@@ -60,9 +71,8 @@ def _replica(pool: Pool) -> Pool:
 def _setup(plan: DeploymentPlan, pool: Pool, site: Site) -> PoolSetup:
     chip, engine = site.chips[pool.chip], site.engines[plan.engine]
     ledger = hbm_ledger(site.model, chip, pool, plan, site.longest_request_tokens)
-    takes_prompts = pool.role != "decode"
     return PoolSetup(
-        role=pool.role,
+        role="decode" if pool.role == "decode-attention" else pool.role,
         replicas=pool.replicas,
         ranks=pool.dp,
         seats=pool.max_num_seqs,
@@ -74,7 +84,7 @@ def _setup(plan: DeploymentPlan, pool: Pool, site: Site) -> PoolSetup:
         host_tokens=host_kv_tokens(site.model, pool, plan),
         host_s_per_token=_host_s_per_token(plan, pool, site),
         link_bytes_per_s=link_of(plan, pool, site).bytes_per_s,
-        admission_steps=engine.admission_steps if takes_prompts else 1,
+        admission_steps=engine.admission_steps if pool.takes_prompts else 1,
         admission_together=engine.admission_together,
     )
 
@@ -95,7 +105,7 @@ def _host_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
 
 def link_of(plan: DeploymentPlan, pool: Pool, site: Site) -> KvLink:
     """What a rank of the pool sends or receives when KV moves between the pools."""
-    others = [other for other in plan.pools if other is not pool]
+    others = [other for other in plan.serving_pools if other is not pool]
     known = site.chips[pool.chip].facts().keys()
     if not others and not {"scaleup_gb_per_s", "scaleout_gb_per_s"} <= known:
         return KvLink(math.inf, 0.0)  # one pool sends nothing, so what is not known is not needed
@@ -123,5 +133,5 @@ def _kv_on_link(plan: DeploymentPlan, site: Site) -> KvOnLink:
         window_token_bytes=model.windowed_kv_bytes_per_token(kv),
         window_tokens=model.window_tokens,
         request_bytes=model.fixed_bytes_per_request(kv),
-        latency_s=max(link_of(plan, pool, site).latency_s for pool in plan.pools),
+        latency_s=max(link_of(plan, pool, site).latency_s for pool in plan.serving_pools),
     )

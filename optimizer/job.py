@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -31,8 +31,8 @@ from optimizer.job_checks import check_together
 from spaces import catalog
 from spaces.documents import Document, dump_yaml, read_yaml, validated
 from spaces.errors import InputError, did_you_mean
-from spaces.options import OneOrMore, SpaceOptions
-from spaces.plan import LOAD_AXES, EngineName
+from spaces.options import OneOrMore, SpaceOptions, chips_key
+from spaces.plan import LOAD_AXES, EngineName, Role
 from spaces.precision import KvDtype, WeightsName
 from spaces.site import OperatorCosts
 from spaces.speculation import Speculation, checked_acceptance
@@ -325,7 +325,7 @@ class Job(Document):
     @field_validator("space", mode="after")
     @classmethod
     def _canonical_chips(cls, space: SpaceOptions) -> SpaceOptions:
-        keys = ("aggregated_chips", "prefill_chips", "decode_chips")
+        keys = [chips_key(role) for role in get_args(Role)]
         names = {key: tuple(_named(key, name) for name in getattr(space, key)) for key in keys}
         return space.model_copy(update=names)
 

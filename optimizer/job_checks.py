@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, get_args
 
 from objectives.goals import Constraint, Objective
 from objectives.metrics import METRICS
 from spaces import catalog
 from spaces.errors import InputError
-from spaces.options import SpaceOptions
+from spaces.options import SpaceOptions, chips_key
+from spaces.plan import Role
 
 _BETTER = {"higher": "maximize", "lower": "minimize"}
 
@@ -61,7 +62,7 @@ def _trace_is_there(job: CheckedJob) -> None:
 
 
 def _roles_have_chips_of_the_budget(job: CheckedJob) -> None:
-    for key in ("aggregated_chips", "prefill_chips", "decode_chips"):
+    for key in (chips_key(role) for role in get_args(Role)):
         for name in getattr(job.space, key):
             if name not in job.chips:
                 raise InputError(

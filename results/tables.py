@@ -189,6 +189,7 @@ def _row(trial: TrialRecord) -> dict[str, object]:
         "idle_limit_s": plan.kv.idle_limit_s,
         "midfill_threshold_tokens": plan.midfill_tokens if plan.has_midfill else None,
         "router": plan.router,
+        "micro_batches": plan.ping_pong if plan.splits_decode else None,
         "speculation_depth": plan.speculation.depth if plan.speculation else 0,
         "speculation_acceptance": _acceptance(plan),
     }
@@ -222,7 +223,7 @@ def _pool_column(role: Role, setting: str) -> str:
 def _columns() -> list[str]:
     pools = [_pool_column(role, s) for role in get_args(Role) for s in ("chip", *_POOL_COUNTS)]
     tiers = [*_TIER_SIZES, "retention", "midfill_threshold_tokens"]
-    drafts = ["speculation_depth", "speculation_acceptance"]
+    drafts = ["micro_batches", "speculation_depth", "speculation_acceptance"]
     settings = ["engine", "weights", "kv_dtype", *tiers, "router", *drafts]
     bands = [f"{name}_{end}" for name in METRICS for end in ("lo", "hi")]
     return ["point_id", "plan_id", "topology", *pools, *settings, *LOAD_AXES, *METRICS, *bands]
@@ -231,7 +232,10 @@ def _columns() -> list[str]:
 def _kind(column: str) -> str:
     """The pandas type of a column of numbers, which may lack some; empty for other columns."""
     pool_counts = {_pool_column(role, name) for role in get_args(Role) for name in _POOL_COUNTS}
-    counts = {"trial", "same_as", "concurrency", "midfill_threshold_tokens", "speculation_depth"}
+    counts = {"trial", "same_as", "concurrency", "midfill_threshold_tokens"} | {
+        "speculation_depth",
+        "micro_batches",
+    }
     if column in counts | pool_counts:
         return "Int64"
     metric = column.removesuffix("_lo").removesuffix("_hi")

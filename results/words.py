@@ -43,7 +43,10 @@ def describe_plan(plan: DeploymentPlan) -> str:
     ...     Pool(role="aggregated", chip="h200", replicas=4, tp=8),)))
     '4x[TP8] h200'
     """
-    return " -> ".join(f"{p.replicas}x[{describe_layout(p)}] {p.chip}" for p in plan.pools)
+    words = [f"{p.replicas}x[{describe_layout(p)}] {p.chip}" for p in plan.pools]
+    if plan.splits_decode:
+        words[-2:] = [f"{words[-2]} + {words[-1]} experts"]
+    return " -> ".join(words)
 
 
 def describe_layout(pool: Pool) -> str:
@@ -77,6 +80,8 @@ def describe_settings(plan: DeploymentPlan) -> str:
         words.append(f"{plan.kv.retention}{limit}")
     if plan.has_midfill:
         words.append(f"midfill up to {plan.midfill_tokens} uncached tokens")
+    if plan.splits_decode:
+        words.append(f"{plan.ping_pong} micro-batches between attention and experts")
     if plan.speculation:
         drafts = plan.speculation.depth
         words.append(f"{drafts} draft {'token' if drafts == 1 else 'tokens'} a decode step")

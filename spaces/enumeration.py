@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spaces.layouts import with_batch
-from spaces.plan import DeploymentPlan, Load, Pool
+from spaces.plan import TOPOLOGY_ROLES, DeploymentPlan, Load, Pool
 from spaces.space import Branch, SearchSpace
 
 Ints = npt.NDArray[np.int64]
@@ -129,39 +129,48 @@ def _branch(space: SearchSpace, branch: Branch) -> BranchPlans:
         for layouts in space.legal[branch]
     )
     left = {kind: budget.most for kind, budget in space.site.budget.items()}
-    variant, replicas = _combinations(branch.chips, variants, left)
+    pairs = "decode-experts" in TOPOLOGY_ROLES[branch.topology]
+    variant, replicas = _combinations(branch.chips, variants, left, pairs)
     return BranchPlans(branch, variants, variant, replicas, space.settings(branch), space.loads)
 
 
 def _combinations(
-    chips: Sequence[str], variants: Sequence[Sequence[Pool]], budget: dict[str, int]
+    chips: Sequence[str],
+    variants: Sequence[Sequence[Pool]],
+    budget: dict[str, int],
+    last_is_paired: bool,
 ) -> tuple[Ints, Ints]:
     """Every choice of a variant and replicas for each pool that stays within the chip budget.
 
     Pools are added one by one: what can be added to a combination is, with the additions sorted
-    by their chips, a leading part of them.
+    by their chips, a leading part of them. A last pool that is paired with the one before it has
+    as many replicas.
     """
     variant = np.zeros((1, 0), dtype=np.int64)
     replicas = np.zeros((1, 0), dtype=np.int64)
     left = {kind: np.array([most]) for kind, most in budget.items()}
-    for chip, pools in zip(chips, variants, strict=True):
-        place, count, size = _additions(pools, budget[chip])
-        fitting = np.searchsorted(size, left[chip], side="right")
+    for number, (chip, pools) in enumerate(zip(chips, variants, strict=True)):
+        paired = last_is_paired and number == len(variants) - 1
+        times = replicas[:, -1] if paired else np.ones(len(variant), dtype=np.int64)
+        place, count, size = _additions(pools, budget[chip], most=1 if paired else None)
+        fitting = np.searchsorted(size, left[chip] // times, side="right")
         row = np.repeat(np.arange(len(variant)), fitting)
         added = np.arange(len(row)) - np.repeat(np.cumsum(fitting) - fitting, fitting)
         variant = np.column_stack([variant[row], place[added]])
-        replicas = np.column_stack([replicas[row], count[added]])
+        replicas = np.column_stack([replicas[row], times[row] * count[added]])
         left = {kind: chips_left[row] for kind, chips_left in left.items()}
-        left[chip] = left[chip] - size[added]
+        left[chip] = left[chip] - times[row] * size[added]
     return variant, replicas
 
 
-def _additions(pools: Sequence[Pool], budget: int) -> tuple[Ints, Ints, Ints]:
-    """Places in `pools`, replicas and chips of every pool that a budget allows, by chips."""
+def _additions(pools: Sequence[Pool], budget: int, most: int | None) -> tuple[Ints, Ints, Ints]:
+    """Places in `pools`, replicas (up to `most`), chips of all that a budget allows, by chips."""
     sizes = np.array([pool.chips_per_replica for pool in pools])
-    most = budget // sizes
-    place = np.repeat(np.arange(len(pools)), most)
-    count = 1 + np.arange(len(place)) - np.repeat(np.cumsum(most) - most, most)
+    within = budget // sizes
+    most_of_each = within if most is None else np.minimum(within, most)
+    place = np.repeat(np.arange(len(pools)), most_of_each)
+    before = np.cumsum(most_of_each) - most_of_each
+    count = 1 + np.arange(len(place)) - np.repeat(before, most_of_each)
     size = sizes[place] * count
     order = np.argsort(size, kind="stable")
     return place[order], count[order], size[order]

@@ -118,13 +118,30 @@ def pools_exchange_kv(plan: DeploymentPlan, site: Site) -> Infeasible | None:
                 f"{engine.title} moves KV between pools without pipeline stages, not pp {pool.pp}"
             )
             return Infeasible("engine", reason, 1.0)
-    sizes = sorted(pool.tp for pool in plan.pools)
+    sizes = sorted(pool.tp for pool in plan.serving_pools)
     for small, large in pairwise(sizes):
         if large % small:
             reason = (
                 f"{engine.title} moves KV between TP sizes that divide, not {small} and {large}"
             )
             return Infeasible("engine", reason, 1.0)
+    return None
+
+
+def decode_can_be_split(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """Attention and experts exchange tokens in every layer: without stages, without drafts."""
+    for pool in plan.pools:
+        if pool.role not in ("decode-attention", "decode-experts"):
+            continue
+        if site.model.moe is None:
+            reason = f"{site.model.name} has no experts to set apart"
+            return Infeasible("split decode", reason, 1.0)
+        if pool.pp > 1:
+            reason = f"a {pool.role} pool has no pipeline stages, not pp {pool.pp}"
+            return Infeasible("split decode", reason, pool.pp - 1.0)
+        if plan.speculation is not None:
+            reason = "drafts are not known to be verified over attention and expert pools"
+            return Infeasible("split decode", reason, 1.0)
     return None
 
 
@@ -140,6 +157,8 @@ def layout_divides(plan: DeploymentPlan, site: Site) -> Infeasible | None:
 def layout_conflict(pool: Pool, site: Site) -> str:
     """What does not divide in a pool's layout, in words; empty when all does."""
     model, moe = site.model, site.model.moe
+    if pool.role == "decode-experts":
+        return _experts_conflict(pool, site)
     for group in model.attention:
         if group.heads % pool.tp:
             return f"tp must divide the {group.heads} attention heads"
@@ -158,22 +177,34 @@ def layout_conflict(pool: Pool, site: Site) -> str:
         if pool.ep > 1 or pool.dp > 1:
             return "a dense model has no experts to spread: ep and dp must be 1, use replicas"
         return ""
+    if pool.role == "decode-attention":
+        return "" if pool.ep == 1 else "its experts lie in the decode-experts pool: ep must be 1"
+    return _experts_conflict(pool, site)
+
+
+def _experts_conflict(pool: Pool, site: Site) -> str:
+    moe = site.model.moe
+    if moe is None:
+        return "a dense model has no experts to set apart"
     if (pool.tp * pool.dp) % pool.ep:
         return f"ep must divide the tp x dp = {pool.tp * pool.dp} ranks"
+    slices = pool.tp * pool.dp // pool.ep
+    if pool.role == "decode-experts" and slices > site.chips[pool.chip].scaleup_size:
+        return "the slices of an expert must stay within a domain, use a larger ep"
     if moe.routed_experts % pool.ep:
         return f"ep must divide the {moe.routed_experts} experts"
-    return _expert_slice_conflict(plan_ranks=pool.tp * pool.dp // pool.ep, site=site)
+    return _expert_slice_conflict(slices, site)
 
 
-def _expert_slice_conflict(plan_ranks: int, site: Site) -> str:
+def _expert_slice_conflict(slices: int, site: Site) -> str:
     """A tensor-sliced expert must keep whole quantisation blocks."""
     moe = site.model.moe
     assert moe is not None
     width = moe.expert_intermediate_size
-    if width % plan_ranks:
-        return f"expert width {width} must divide over {plan_ranks} tensor slices"
+    if width % slices:
+        return f"expert width {width} must divide over {slices} tensor slices"
     native = site.model.native_weights.routed_experts
-    if native == "fp8" and plan_ranks > 1 and (width // plan_ranks) % 128:
+    if native == "fp8" and slices > 1 and (width // slices) % 128:
         return f"slices of expert width {width} must keep blocks of 128, use a larger ep"
     return ""
 
@@ -228,16 +259,11 @@ def memory_suffices(plan: DeploymentPlan, site: Site) -> Infeasible | None:
     for pool in plan.pools:
         chip = site.chips[pool.chip]
         ledger = hbm_ledger(site.model, chip, pool, plan, site.longest_request_tokens)
-        tokens = (
-            site.longest_request_tokens
-            if pool.role in ("aggregated", "decode")
-            else site.longest_input_tokens
-        )
-        tokens += plan.verified_tokens(pool) - 1  # rejected drafts take room in the cache too
+        tokens = _longest_context(plan, pool, site)
         kv = tokens * ledger.kv_bytes_per_token + ledger.request_bytes
         needed = ledger.usable_bytes - ledger.kv_budget_bytes + kv
         blocks = -(-tokens // plan.block_size) + ledger.request_blocks(plan.block_size)
-        if blocks > ledger.kv_blocks(plan.block_size):
+        if ledger.kv_budget_bytes < 0 or blocks > ledger.kv_blocks(plan.block_size):
             reason = (
                 f"{pool.role} pool {pool.layout} on {pool.chip}: {needed / 1e9:.1f} GB a chip "
                 f"needed ({ledger.sentence()}; KV of the longest request, {tokens} tokens, "
@@ -246,6 +272,14 @@ def memory_suffices(plan: DeploymentPlan, site: Site) -> Infeasible | None:
             short = max(needed / ledger.usable_bytes - 1, 1e-6)
             return Infeasible("memory", reason, short)
     return None
+
+
+def _longest_context(plan: DeploymentPlan, pool: Pool, site: Site) -> int:
+    """Tokens of KV of the longest request in a pool; rejected drafts take room too."""
+    if pool.role == "decode-experts":
+        return 0
+    longest = site.longest_request_tokens if pool.decodes else site.longest_input_tokens
+    return longest + plan.verified_tokens(pool) - 1
 
 
 def host_memory_suffices(plan: DeploymentPlan, site: Site) -> Infeasible | None:
@@ -314,6 +348,7 @@ def stages_even_enough(plan: DeploymentPlan, site: Site) -> Infeasible | None:
 RULES: tuple[Rule, ...] = (
     chips_within_budget,
     figures_are_known,
+    decode_can_be_split,
     layout_divides,
     stages_even_enough,
     engine_runs_it,

@@ -8,6 +8,7 @@ from itertools import product
 from spaces.draw import Draw
 from spaces.feasibility import (
     Infeasible,
+    decode_can_be_split,
     drafts_can_be_had,
     engine_runs_it,
     layout_conflict,
@@ -23,7 +24,7 @@ from spaces.site import Site
 PREFILL_SEQS = 32
 
 
-_LAYOUT_RULES = (engine_runs_it, pools_exchange_kv, drafts_can_be_had)
+_LAYOUT_RULES = (engine_runs_it, pools_exchange_kv, drafts_can_be_had, decode_can_be_split)
 
 
 def candidate_layouts(
@@ -34,15 +35,26 @@ def candidate_layouts(
     `plan` gives engine and formats, `pool` role, chip and batch. Memory is not looked at.
     """
     budget = site.budget[pool.chip].most
-    for tp, pp, dp in product(
-        options.tensor_parallel, options.pipeline_parallel, options.data_parallel
-    ):
-        for ep in _expert_sizes(plan, site, options, tp * dp) if tp * pp * dp <= budget else ():
+    for tp, pp, dp in _ranks(pool, options):
+        for ep in _expert_sizes(plan, pool, site, options, tp * dp):
             layout = pool.model_copy(update={"tp": tp, "pp": pp, "dp": dp, "ep": ep})
+            if layout.chips_per_replica > budget:
+                continue
             alone = plan.model_copy(update={"pools": (layout,)})
             runs = all(rule(alone, site) is None for rule in _LAYOUT_RULES)
             if runs and not layout_conflict(layout, site):
                 yield layout
+
+
+def _ranks(pool: Pool, options: SpaceOptions) -> Iterator[tuple[int, int, int]]:
+    """(tp, pp, dp) of the options; experts alone have ranks of one kind, as many as either's."""
+    if pool.role != "decode-experts":
+        yield from product(
+            options.tensor_parallel, options.pipeline_parallel, options.data_parallel
+        )
+        return
+    for ranks in sorted({*options.tensor_parallel, *options.data_parallel}):
+        yield ranks, 1, 1
 
 
 def memory_refusal(plan: DeploymentPlan, pool: Pool, site: Site) -> Infeasible | None:
@@ -56,12 +68,14 @@ def legal_batches(
     """The (max_num_batched_tokens, max_num_seqs) that fit, ascending.
 
     The seats of a prefill or midfill pool are fixed, and a decode pool's steps are as small as its
-    seats let them be: neither changes what such a pool can do.
+    seats let them be: neither changes what such a pool can do. Experts alone have no limits.
     """
+    if pool.role == "decode-experts":
+        return ((pool.max_num_batched_tokens, pool.max_num_seqs),)
     prompts = pool.role in ("prefill", "midfill")
     seqs = (PREFILL_SEQS,) if prompts else tuple(sorted(options.max_num_seqs))
     tokens, each = sorted(options.max_num_batched_tokens), plan.verified_tokens(pool)
-    if pool.role == "decode":
+    if pool.role in ("decode", "decode-attention"):
         pairs = [(max(tokens[0], seats * each), seats) for seats in seqs]
     else:
         pairs = [(step, seats) for step, seats in product(tokens, seqs) if seats * each <= step]
@@ -88,9 +102,9 @@ def draw_layout(draw: Draw, layouts: Sequence[Pool]) -> Pool:
 
 
 def _expert_sizes(
-    plan: DeploymentPlan, site: Site, options: SpaceOptions, ranks: int
+    plan: DeploymentPlan, pool: Pool, site: Site, options: SpaceOptions, ranks: int
 ) -> list[int]:
-    if site.model.moe is None:
+    if site.model.moe is None or not pool.holds_experts:
         return [1]
     known = site.engines[plan.engine].expert_parallel_choices(ranks)
     return [ep for ep in known if not options.expert_parallel or ep in options.expert_parallel]

@@ -49,11 +49,15 @@ class HbmLedger:
         return self.usable_bytes - taken
 
     def kv_blocks(self, block_size: int) -> int:
-        """KV blocks of `block_size` tokens that fit."""
+        """KV blocks of `block_size` tokens that fit; none where no KV is kept."""
+        if not self.kv_bytes_per_token:
+            return 0
         return max(0, math.floor(self.kv_budget_bytes / (block_size * self.kv_bytes_per_token)))
 
     def request_blocks(self, block_size: int) -> int:
         """Blocks' worth of memory each running request needs beside its tokens."""
+        if not self.kv_bytes_per_token:
+            return 0
         return math.ceil(self.request_bytes / (block_size * self.kv_bytes_per_token))
 
     def sentence(self) -> str:
@@ -82,8 +86,11 @@ def hbm_ledger(
     once for each running request (`request_bytes`), windows as full. Where no request is longer
     than the window, its layers grow like the others. Sparse attention reads a part of what it
     keeps, and all that is kept counts here. A draft head counts as one more layer, whose
-    projection of its inputs every chip holds whole.
+    projection of its inputs every chip holds whole. Where decode is split, routed experts lie on
+    the chips of their pool and everything else on those of attention.
     """
+    if pool.role == "decode-experts":
+        return _experts_ledger(model, chip, pool, plan)
     joining = _joining_bytes(model, plan)
     model = served_model(model, plan.speculation)
     window = kv_bytes_per_token_per_chip(model, pool, plan.precision.kv, windowed=True)
@@ -95,7 +102,9 @@ def hbm_ledger(
         hbm_bytes=chip.hbm_bytes,
         usable_bytes=chip.hbm_bytes * plan.hbm_fraction,
         linear_bytes=linear_bytes_per_chip(model, pool, plan.precision) + joining,
-        expert_bytes=expert_bytes_per_chip(model, pool, plan.precision),
+        expert_bytes=expert_bytes_per_chip(model, pool, plan.precision)
+        if pool.holds_experts
+        else 0.0,
         embedding_bytes=embedding_bytes_per_chip(model, pool, plan.precision),
         activation_bytes=activation_bytes(model, pool),
         runtime_bytes=RUNTIME_BYTES,
@@ -103,6 +112,33 @@ def hbm_ledger(
         request_bytes=window * model.window_tokens
         + fixed_bytes_per_request_per_chip(model, pool, plan.precision.kv),
     )
+
+
+def _experts_ledger(
+    model: ModelSpec, chip: ChipSpec, pool: Pool, plan: DeploymentPlan
+) -> HbmLedger:
+    """Routed experts, and the rows of the tokens that come to a chip."""
+    return HbmLedger(
+        hbm_bytes=chip.hbm_bytes,
+        usable_bytes=chip.hbm_bytes * plan.hbm_fraction,
+        linear_bytes=0.0,
+        expert_bytes=expert_bytes_per_chip(model, pool, plan.precision),
+        embedding_bytes=0.0,
+        activation_bytes=_rows_bytes(model, pool),
+        runtime_bytes=RUNTIME_BYTES,
+        kv_bytes_per_token=0.0,
+        request_bytes=0.0,
+    )
+
+
+def _rows_bytes(model: ModelSpec, pool: Pool) -> float:
+    """Inputs, inner halves and outputs in bf16 of a step's tokens, evenly over the chips."""
+    moe = model.moe
+    if moe is None:
+        return 0.0
+    rows = pool.max_num_batched_tokens * moe.top_k / pool.chips_per_replica
+    width = moe.expert_width(model.hidden_size)
+    return 2.0 * rows * (2 * width + 2 * moe.expert_intermediate_size)
 
 
 def _joining_bytes(model: ModelSpec, plan: DeploymentPlan) -> float:

@@ -7,7 +7,14 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
 
 from spaces.documents import Document
-from spaces.plan import DEFAULT_MIDFILL_TOKENS, Retention, Role, Router, Topology
+from spaces.plan import (
+    DEFAULT_MICRO_BATCHES,
+    DEFAULT_MIDFILL_TOKENS,
+    Retention,
+    Role,
+    Router,
+    Topology,
+)
 
 
 def _listed(value: Any) -> Any:
@@ -41,17 +48,25 @@ class SpaceOptions(Document):
     retention: Annotated[tuple[Retention, ...], OneOrMore, Field(min_length=1)] = ("lru",)
     idle_limit_s: Annotated[tuple[PositiveFloat, ...], OneOrMore, Field(min_length=1)] = (300.0,)
     midfill_threshold_tokens: Sizes = (DEFAULT_MIDFILL_TOKENS,)
+    micro_batches: Sizes = (DEFAULT_MICRO_BATCHES,)
     router: Annotated[tuple[Router, ...], OneOrMore, Field(min_length=1)] = ("least-loaded",)
     aggregated_chips: Annotated[tuple[str, ...], OneOrMore] = ()
     prefill_chips: Annotated[tuple[str, ...], OneOrMore] = ()
     midfill_chips: Annotated[tuple[str, ...], OneOrMore] = ()
     decode_chips: Annotated[tuple[str, ...], OneOrMore] = ()
+    decode_attention_chips: Annotated[tuple[str, ...], OneOrMore] = ()
+    decode_experts_chips: Annotated[tuple[str, ...], OneOrMore] = ()
 
     def chips(self, role: Role) -> tuple[str, ...]:
         """The chip kinds asked for in a role; none means any."""
-        return {
-            "aggregated": self.aggregated_chips,
-            "prefill": self.prefill_chips,
-            "midfill": self.midfill_chips,
-            "decode": self.decode_chips,
-        }[role]
+        chosen: tuple[str, ...] = getattr(self, chips_key(role))
+        return chosen
+
+
+def chips_key(role: Role) -> str:
+    """The key of `SpaceOptions` that names the chip kinds of a role.
+
+    >>> chips_key("decode-attention")
+    'decode_attention_chips'
+    """
+    return f"{role.replace('-', '_')}_chips"

@@ -20,8 +20,14 @@ from spaces.errors import InputError, did_you_mean
 from spaces.precision import KvDtype, WeightsName
 from spaces.speculation import Speculation
 
-Role = Literal["aggregated", "prefill", "midfill", "decode"]
-Topology = Literal["aggregated", "prefill-decode", "prefill-midfill-decode"]
+Role = Literal["aggregated", "prefill", "midfill", "decode", "decode-attention", "decode-experts"]
+Topology = Literal[
+    "aggregated",
+    "prefill-decode",
+    "prefill-midfill-decode",
+    "prefill-decode+afd",
+    "prefill-midfill-decode+afd",
+]
 EngineName = Literal["vllm", "sglang", "trtllm", "atom"]
 Retention = Literal["lru", "write-through", "offload-at-turn-end", "drop-after-idle"]
 LoadAxis = Literal["concurrency", "request_rate", "session_rate", "time_scale"]
@@ -36,7 +42,13 @@ TOPOLOGY_ROLES: dict[Topology, tuple[Role, ...]] = {
     "aggregated": ("aggregated",),
     "prefill-decode": ("prefill", "decode"),
     "prefill-midfill-decode": ("prefill", "midfill", "decode"),
+    "prefill-decode+afd": ("prefill", "decode-attention", "decode-experts"),
+    "prefill-midfill-decode+afd": ("prefill", "midfill", "decode-attention", "decode-experts"),
 }
+
+# Attention, exchange and experts can all be busy with three micro-batches (arXiv 2507.19427,
+# section 4; arXiv 2504.02263, equation 6).
+DEFAULT_MICRO_BATCHES = 3
 
 
 class Pool(Document):
@@ -44,7 +56,9 @@ class Pool(Document):
 
     Chips of one replica = `tp` x `dp` x `pp`. `dp` counts attention data-parallel ranks; `ep`
     counts the ranks of the same tp x dp group over which experts are spread. `max_num_seqs` and
-    `max_num_batched_tokens` hold for each attention data-parallel rank.
+    `max_num_batched_tokens` hold for each attention data-parallel rank. A `decode-experts` pool
+    holds the routed experts that a `decode-attention` pool asks; it has no requests of its own,
+    and so neither batch limits nor attention ranks.
     """
 
     role: Role
@@ -67,10 +81,34 @@ class Pool(Document):
         """Chips the pool occupies."""
         return self.replicas * self.chips_per_replica
 
+    @model_validator(mode="after")
+    def _experts_have_no_requests(self) -> Pool:
+        if self.role != "decode-experts":
+            return self
+        for key in ("max_num_seqs", "max_num_batched_tokens", "dp"):
+            if getattr(self, key) != Pool.model_fields[key].default:
+                raise InputError(
+                    "a decode-experts pool works for the requests of the decode-attention pool",
+                    key=key,
+                    value=getattr(self, key),
+                    remedy="set it there and leave it out here",
+                )
+        return self
+
     @property
     def decodes(self) -> bool:
-        """Whether the pool generates tokens beyond the first."""
-        return self.role in ("aggregated", "decode")
+        """Whether requests get their tokens beyond the first here."""
+        return self.role in ("aggregated", "decode", "decode-attention")
+
+    @property
+    def takes_prompts(self) -> bool:
+        """Whether requests enter here."""
+        return self.role in ("aggregated", "prefill", "midfill")
+
+    @property
+    def holds_experts(self) -> bool:
+        """Whether routed experts lie on its chips."""
+        return self.role != "decode-attention"
 
     @property
     def layout(self) -> str:
@@ -183,6 +221,7 @@ class DeploymentPlan(Document):
     router: Router = "least-loaded"
     midfill_threshold_tokens: PositiveInt | None = None
     speculation: Speculation | None = None
+    micro_batches: PositiveInt | None = None
 
     @field_validator("speculation")
     @classmethod
@@ -231,6 +270,42 @@ class DeploymentPlan(Document):
                 remedy="use topology prefill-midfill-decode",
             )
         return self
+
+    @model_validator(mode="after")
+    def _split_decode_is_whole(self) -> DeploymentPlan:
+        """Attention and experts pools come in pairs, which alone have micro-batches."""
+        if self.micro_batches is not None and not self.splits_decode:
+            raise InputError(
+                "micro-batches go between attention and expert pools",
+                key="micro_batches",
+                value=self.micro_batches,
+                remedy="use a topology with +afd",
+            )
+        if self.splits_decode:
+            counts = [self.pool(r).replicas for r in ("decode-attention", "decode-experts")]
+            if counts[0] != counts[1]:
+                raise InputError(
+                    "each replica of attention works with one replica of experts",
+                    key="pools",
+                    value=f"{counts[0]} and {counts[1]} replicas",
+                    remedy="set equal replicas; sizes may differ (dp there, tp here)",
+                )
+        return self
+
+    @property
+    def splits_decode(self) -> bool:
+        """Whether decode is split into attention and expert pools."""
+        return "decode-experts" in TOPOLOGY_ROLES[self.topology]
+
+    @property
+    def ping_pong(self) -> int:
+        """Micro-batches between attention and expert pools; 0 where there are none."""
+        return (self.micro_batches or DEFAULT_MICRO_BATCHES) if self.splits_decode else 0
+
+    @property
+    def serving_pools(self) -> tuple[Pool, ...]:
+        """The pools that requests are in: all but that of experts alone."""
+        return tuple(pool for pool in self.pools if pool.role != "decode-experts")
 
     def verified_tokens(self, pool: Pool) -> int:
         """Tokens a decoding request has in a step of `pool`: its next one and the drafts."""

@@ -81,11 +81,13 @@ class SearchSpace:
         branch = self._draw_branch(draw)
         pools = self._draw_pools(draw, branch)
         threshold = _ordered(draw, "midfill_threshold_tokens", self._thresholds(branch))
+        micro_batches = _ordered(draw, "micro_batches", self._micro_batches(branch))
         return self._on(branch).model_copy(
             update={
                 "pools": pools,
                 "kv": self._draw_tiers(draw, branch),
                 "midfill_threshold_tokens": threshold,
+                "micro_batches": micro_batches,
                 "router": _unordered(draw, "router", self.options.router),
                 "load": _ordered(draw, "load", self.loads),
             }
@@ -100,17 +102,25 @@ class SearchSpace:
         return self._batches[key]
 
     def settings(self, branch: Branch) -> tuple[DeploymentPlan, ...]:
-        """What a branch's plans can have beside pools and load: tiers, threshold and router.
+        """What a branch's plans can have beside pools and load: tiers, thresholds, router.
 
         Each is a plan without its pools and load.
         """
         plan = self._on(branch)
         return tuple(
             plan.model_copy(
-                update={"kv": tiers, "midfill_threshold_tokens": threshold, "router": router}
+                update={
+                    "kv": tiers,
+                    "midfill_threshold_tokens": threshold,
+                    "micro_batches": micro_batches,
+                    "router": router,
+                }
             )
-            for tiers, threshold, router in product(
-                self._tiers(branch), self._thresholds(branch), self.options.router
+            for tiers, threshold, micro_batches, router in product(
+                self._tiers(branch),
+                self._thresholds(branch),
+                self._micro_batches(branch),
+                self.options.router,
             )
         )
 
@@ -187,8 +197,11 @@ class SearchSpace:
     def _smallest_pools(self, branch: Branch) -> list[Pool]:
         """A pool for each role at the smallest batch, layout still open."""
         step, seats = min(self.options.max_num_batched_tokens), min(self.options.max_num_seqs)
+        step = max(step, seats * (1 + branch.drafts))
         return [
-            with_batch(Pool(role=role, chip=chip), max(step, seats * (1 + branch.drafts)), seats)
+            Pool(role=role, chip=chip)
+            if role == "decode-experts"
+            else with_batch(Pool(role=role, chip=chip), step, seats)
             for role, chip in zip(TOPOLOGY_ROLES[branch.topology], branch.chips, strict=True)
         ]
 
@@ -266,6 +279,10 @@ class SearchSpace:
         has_midfill = "midfill" in TOPOLOGY_ROLES[branch.topology]
         return self.options.midfill_threshold_tokens if has_midfill else (None,)
 
+    def _micro_batches(self, branch: Branch) -> tuple[int | None, ...]:
+        splits = "decode-experts" in TOPOLOGY_ROLES[branch.topology]
+        return self.options.micro_batches if splits else (None,)
+
     def _draw_pools(self, draw: Draw, branch: Branch) -> tuple[Pool, ...]:
         """The pools: each one's layout first, then replicas of what the budget leaves."""
         left = {kind: budget.most for kind, budget in self.site.budget.items()}
@@ -278,17 +295,33 @@ class SearchSpace:
             fitting = [layout for layout in layouts if layout.chips_per_replica <= room]
             pools.append(draw_layout(draw, fitting))
             left[chip] -= pools[-1].chips_per_replica
-        return tuple(self._completed(draw, branch, pool, left) for pool in pools)
+        completed: list[Pool] = []
+        for pool in pools:
+            beside = [other for other in pools if other.role == "decode-experts"]
+            if pool.role == "decode-experts":
+                copies = {"replicas": completed[-1].replicas}
+                completed.append(pool.model_copy(update=copies))
+            else:
+                together = (pool, *beside) if pool.role == "decode-attention" else (pool,)
+                completed.append(self._completed(draw, branch, together, left))
+        return tuple(completed)
 
-    def _completed(self, draw: Draw, branch: Branch, pool: Pool, left: dict[str, int]) -> Pool:
-        """The pool with replicas and batch chosen; further chips are subtracted from `left`."""
-        role = pool.role
-        most = 1 + left[pool.chip] // pool.chips_per_replica
+    def _completed(
+        self, draw: Draw, branch: Branch, together: Sequence[Pool], left: dict[str, int]
+    ) -> Pool:
+        """The first pool with replicas and batch chosen; what they take is subtracted from `left`.
+
+        `together` with it are the pools that have as many replicas.
+        """
+        pool, role = together[0], together[0].role
+        sizes = _chips_by_kind(together)
+        most = 1 + min(left[kind] // size for kind, size in sizes.items())
         replicas = _ordered(draw, f"{role}.replicas", range(1, most + 1))
-        left[pool.chip] -= (replicas - 1) * pool.chips_per_replica
+        for kind, size in sizes.items():
+            left[kind] -= (replicas - 1) * size
         batches = self.batches(branch, pool)
         steps = _distinct(step for step, _ in batches)
-        if role == "decode":  # its step follows from its seats
+        if role in ("decode", "decode-attention"):  # its step follows from its seats
             step, seats = _ordered(draw, f"{role}.max_num_seqs", batches)
         else:
             step = _ordered(draw, f"{role}.max_num_batched_tokens", steps)
@@ -297,16 +330,17 @@ class SearchSpace:
 
     def _pool_choices(self, branch: Branch) -> int:
         """Combinations of layouts, replicas and batches of a branch."""
-        weights: list[dict[int, int]] = []  # pool -> chips of a replica -> layouts x batches
+        weights: list[Choices] = []
         for layouts in self.legal[branch]:
-            sizes: dict[int, int] = {}
+            sizes: Choices = {}
             for layout in layouts:
-                batches = len(self.batches(branch, layout))
-                size = layout.chips_per_replica
-                sizes[size] = sizes.get(size, 0) + batches
+                taken = ((layout.chip, layout.chips_per_replica),)
+                sizes[taken] = sizes.get(taken, 0) + len(self.batches(branch, layout))
             weights.append(sizes)
+        if "decode-experts" in TOPOLOGY_ROLES[branch.topology]:
+            weights[-2:] = [_paired(*weights[-2:])]
         left = {kind: budget.most for kind, budget in self.site.budget.items()}
-        return _count(list(zip(branch.chips, weights, strict=True)), left)
+        return _count(weights, left)
 
     def _engines_that_do_not_run(self) -> Iterator[str]:
         for name, kind in product(self.engines, self.site.budget):
@@ -339,20 +373,41 @@ class SearchSpace:
         )
 
 
-def _count(pools: Sequence[tuple[str, dict[int, int]]], left: dict[str, int]) -> int:
-    """Ways to give every pool a layout, a batch and replicas within the chips that are left.
+# Chips that one replica takes of each kind -> layouts x batches that take them.
+Choices = dict[tuple[tuple[str, int], ...], int]
 
-    Each pool comes as its chip kind and how many layouts x batches there are of each size.
-    """
+
+def _paired(one: Choices, other: Choices) -> Choices:
+    """The choices of two pools that have equally many replicas."""
+    both: Choices = {}
+    for (taken, count), (further, others) in product(one.items(), other.items()):
+        both[*taken, *further] = both.get((*taken, *further), 0) + count * others
+    return both
+
+
+def _count(pools: Sequence[Choices], left: dict[str, int]) -> int:
+    """Ways to give every pool a layout, a batch and replicas within the chips that are left."""
     if not pools:
         return 1
-    (chip, sizes), others = pools[0], pools[1:]
+    choices, others = pools[0], pools[1:]
     total = 0
-    for size, choices in sizes.items():
-        for replicas in range(1, left[chip] // size + 1):
-            rest = left | {chip: left[chip] - replicas * size}
-            total += choices * _count(others, rest)
+    for taken, ways in choices.items():
+        rest = dict(left)
+        while True:
+            for kind, size in taken:
+                rest[kind] -= size
+            if min(rest.values()) < 0:
+                break
+            total += ways * _count(others, rest)
     return total
+
+
+def _chips_by_kind(pools: Sequence[Pool]) -> dict[str, int]:
+    """Chips that one replica of each pool takes, by kind."""
+    sizes: dict[str, int] = {}
+    for pool in pools:
+        sizes[pool.chip] = sizes.get(pool.chip, 0) + pool.chips_per_replica
+    return sizes
 
 
 def _smallest(layouts: Sequence[Pool]) -> int:

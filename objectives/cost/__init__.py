@@ -5,10 +5,12 @@ Formulas and sources: docs/cost_model.md.
 
 from objectives.cost.build import step_costs
 from objectives.cost.chip_efficiency import efficiency_tables, estimated_blocks
+from objectives.cost.experts import imbalance as expert_imbalance
 from objectives.cost.kv_transfer import KvLink, host_link, kv_bytes_per_request, rank_link
 from objectives.cost.overheads import frontend_seconds
 from objectives.cost.price import power_kw, required_usd_per_hour, usd_per_hour
 from objectives.cost.silicon import measured_kernels
+from objectives.cost.split_decode import split_step_costs
 from objectives.cost.step_costs import RankBatch, StepCosts, step_seconds
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "StepCosts",
     "efficiency_tables",
     "estimated_blocks",
+    "expert_imbalance",
     "frontend_seconds",
     "host_link",
     "kv_bytes_per_request",
@@ -24,6 +27,7 @@ __all__ = [
     "power_kw",
     "rank_link",
     "required_usd_per_hour",
+    "split_step_costs",
     "step_costs",
     "step_seconds",
     "usd_per_hour",

@@ -201,7 +201,8 @@ class _Assembly:
         chips (gather and scatter), or with expert parallelism to the experts alone, whichever is
         faster.
         """
-        if isinstance(ffn, DenseFfn) or self.pool.dp == 1:
+        apart = not self.pool.holds_experts  # the way to them is an exchange between the pools
+        if isinstance(ffn, DenseFfn) or self.pool.dp == 1 or apart:
             return self._all_reduce_s(tokens)
         chips = self.pool.tp * self.pool.dp
         gathered = self._hidden_bytes(tokens * self.pool.dp)
@@ -217,6 +218,8 @@ class _Assembly:
     def _experts_s(self) -> Floats:
         asked = np.maximum(self.tokens, 1.0)
         seconds = np.zeros_like(self.tokens)
+        if not self.pool.holds_experts:
+            return seconds
         for ffn in self.model.ffn:
             if isinstance(ffn, MoeFfn):
                 seconds += ffn.layers * self._routed_s(ffn, asked)

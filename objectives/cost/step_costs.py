@@ -48,6 +48,21 @@ class AttentionTables:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitDecode:
+    """Experts on chips of their own, asked for in every one of `layers` layers.
+
+    A batch goes round in up to `micro_batches` parts of equal size. `line_s` and `exchange_s`,
+    over the grid of their tokens on all ranks, are the seconds of all layers of one part: of the
+    busier direction of the line between the pools, and of both ways with their latencies.
+    """
+
+    micro_batches: int
+    layers: int
+    line_s: Floats
+    exchange_s: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class StepCosts:
     """Seconds of one engine step of one replica; axis 0 of the arrays is the pipeline stage.
 
@@ -71,6 +86,16 @@ class StepCosts:
     interpolation over `grid`, and kept at its ends. In a step without chunks `token_s` is read at
     `graph_tokens[n]`, the next captured CUDA-graph size in tokens. Contexts may be fractions: a
     request that drafts is taken to come by its tokens evenly.
+
+    With `split` decode the batch goes round in m parts, as many as there are micro-batches but no
+    more than tokens on the busiest rank. Of one part (ranks' tokens divided by m and rounded up,
+    their attention over the context divided by m), let a be what is said above without
+    `expert_s`, e = `expert_s` of the experts' chips, x and c the line and the exchange. Attention,
+    experts and the line each serve one part at a time, so a layer takes m times the slowest of
+    them, or one part's way round where the parts are too few to hide it, and the last layer runs
+    dry:
+
+        ((layers - 1) max(m max(a, e, x), a + e + c) + a + e + c + (m - 1) max(a, e, x)) / layers
     """
 
     grid: Ints
@@ -92,6 +117,7 @@ class StepCosts:
     request_s: float
     tables: AttentionTables | None = None
     verified_tokens: int = 1
+    split: SplitDecode | None = None
 
     @property
     def stages(self) -> int:
@@ -131,29 +157,59 @@ def step_seconds(costs: StepCosts, ranks: Sequence[RankBatch]) -> list[float]:
 def _stage_seconds(costs: StepCosts, stage: int, ranks: Sequence[RankBatch]) -> float:
     mixed = any(rank.chunks for rank in ranks)
     tokens = [rank.tokens(costs.verified_tokens) for rank in ranks]
+    parts = min(costs.split.micro_batches, max(tokens)) if costs.split else 1
     widest = max(len(rank.decode_contexts) for rank in ranks)
-    linear_tokens = max(tokens) if mixed else int(costs.graph_tokens[widest])
-    seconds = _read(costs.grid, costs.token_s[stage], linear_tokens)
-    seconds += _read(costs.grid, costs.expert_s[stage], sum(tokens))
-    seconds += max(_attention_seconds(costs, stage, rank) for rank in ranks)
+    linear_tokens = _share(max(tokens), parts)
+    if not mixed:
+        linear_tokens = int(costs.graph_tokens[_share(widest, parts)])
+    of_part = _share(sum(tokens), parts)
+    experts = _read(costs.grid, costs.expert_s[stage], of_part)
+    own = _read(costs.grid, costs.token_s[stage], linear_tokens)
+    own += max(_attention_seconds(costs, stage, rank, parts) for rank in ranks)
     if mixed:
-        seconds += float(costs.eager_s[stage])
+        own += float(costs.eager_s[stage])
+    if costs.split:
+        line = _read(costs.grid, costs.split.line_s, of_part)
+        exchange = _read(costs.grid, costs.split.exchange_s, of_part)
+        seconds = ping_pong_seconds(own, experts, line, exchange, parts, costs.split.layers)
+    else:
+        seconds = own + experts
     if stage == 0:
         seconds += costs.host_s + costs.request_s * sum(rank.requests for rank in ranks)
     return seconds
 
 
-def _attention_seconds(costs: StepCosts, stage: int, rank: RankBatch) -> float:
-    seconds = 0.0
+def ping_pong_seconds(
+    own: float, experts: float, line: float, exchange: float, parts: int, layers: int
+) -> float:
+    """Seconds of `parts` micro-batches going through all layers: the law of `StepCosts`.
+
+    >>> ping_pong_seconds(6.0, 6.0, 0.0, 0.0, parts=2, layers=60)  # both sides always busy
+    12.1
+    >>> ping_pong_seconds(6.0, 6.0, 0.0, 0.0, parts=1, layers=60)  # one waits for the other
+    12.0
+    """
+    slowest = max(own, experts, line)
+    around = own + experts + exchange
+    period = max(parts * slowest, around)
+    return ((layers - 1) * period + around + (parts - 1) * slowest) / layers
+
+
+def _share(tokens: int, parts: int) -> int:
+    return -(-tokens // parts)
+
+
+def _attention_seconds(costs: StepCosts, stage: int, rank: RankBatch, parts: int) -> float:
+    base, seconds = 0.0, 0.0
     if rank.decode_contexts:
         windowed = sum(min(context, costs.window_tokens) for context in rank.decode_contexts)
-        seconds += float(costs.decode_base_s[stage])
+        base = float(costs.decode_base_s[stage])
         seconds += len(rank.decode_contexts) * float(costs.decode_request_s[stage])
         seconds += sum(rank.decode_contexts) * float(costs.decode_token_s[stage])
         seconds += windowed * float(costs.decode_window_token_s[stage])
     for new, cached in rank.chunks:
         seconds += _chunk_seconds(costs, stage, new, cached)
-    return seconds
+    return base + seconds / parts
 
 
 def _chunk_seconds(costs: StepCosts, stage: int, new: int, cached: int) -> float:

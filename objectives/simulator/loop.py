@@ -380,8 +380,10 @@ def _enter_pipeline(state: State, replica_id: int, flight: int) -> None:
     """Send a micro-batch through the stages; each serves one micro-batch at a time, in order."""
     replica = state.replicas[replica_id]
     time_s = state.clock[0].now_s
+    state.batches[replica.pool, replica.batch_requests] += 1
     for stage in range(state.pools[replica.pool].stages):
         seconds, _ = stage_seconds(state, replica_id, flight, stage)
+        replica.work_s += seconds
         time_s = max(time_s, state.stage_free_s[replica_id, stage]) + seconds
         state.stage_free_s[replica_id, stage] = time_s
     push(state, time_s, STEP_END, replica_id, flight)
@@ -393,12 +395,18 @@ def _end_step(state: State, replica_id: int, flight: int, steps: int) -> None:
     replica = state.replicas[replica_id]
     pool = state.pools[replica.pool]
     replica.steps += steps
+    if pool.stages == 1:
+        state.batches[replica.pool, replica.batch_requests] += steps
     if steps > 1:
         count_leapt(state, replica_id, steps - 1)
     advance_decodes(state, replica_id, flight, steps)
     for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
         if state.ranks[rank_id].running > 0:
             _settle_rank(state, rank_id, flight)
+    if pool.split_layers > 0:
+        own_s, slope_s = replica.leap_own_s, replica.leap_own_slope_s
+        replica.work_s += leap_seconds(own_s, slope_s, steps)
+        replica.experts_work_s += replica.leap_experts_s * steps
     replica.leap_steps = 0
     replica.flights -= 1
     if replica.flights == 0:

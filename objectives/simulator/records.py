@@ -85,7 +85,11 @@ class PoolRecord:
     """What the replicas of a pool did, summed or averaged over them.
 
     `decode_request_steps` are its decoding requests summed over its steps: as many as
-    `decode_tokens`, or fewer where drafts were accepted.
+    `decode_tokens`, or fewer where drafts were accepted. `bubble_fraction` is the share of busy
+    time in which pipeline stages (or, where decode is split, attention) waited for one another;
+    `experts_utilization` the share of the run in which the experts' pool worked. `queue_s` is the
+    mean wait for an admission. `batch_steps[n]` are the steps with `n` requests of a replica; the
+    bytes are those of KV over its ranks' network, host and disk links.
     """
 
     role: Role
@@ -98,6 +102,13 @@ class PoolRecord:
     decode_request_steps: int
     kv_capacity_tokens: int
     peak_kv_fraction: float
+    bubble_fraction: float
+    experts_utilization: float
+    queue_s: float
+    batch_steps: Tokens
+    network_bytes: float
+    host_bytes: float
+    ssd_bytes: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,7 @@ def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) ->
         stage_free_s=np.zeros((len(replicas), int(pools["stages"].max()))),
         gaps=np.zeros(GAP_BINS, np.int64),
         block_ends=np.zeros(scenario.block_tokens + 2, np.int64),
+        batches=np.zeros((len(pools), int((pools.ranks * pools.seats).max()) + 1), np.int64),
         **_cost_arrays([pool.costs for pool in scenario.pools]),
     )
 
@@ -262,6 +263,9 @@ def _pools(scenario: Scenario, sharing: bool, slot_blocks: int) -> np.recarray:
         pool.blocks_per_slot = slot_blocks
         pool.watermark_blocks = setup.watermark_blocks
         pool.verified = setup.costs.verified_tokens
+        split = setup.costs.split
+        pool.micro_batches = split.micro_batches if split else 1
+        pool.split_layers = split.layers if split else 0
         pool.flight_requests = setup.flight_requests or 0
         tables = setup.costs.tables
         if tables is not None:
@@ -354,6 +358,8 @@ def _cost_arrays(costs: list[StepCosts]) -> dict[str, Any]:
         "expert_s": np.zeros((len(costs), stages, columns)),
         "graph_tokens": np.zeros((len(costs), seats), np.int64),
         "coefficients": np.zeros((len(costs), stages, len(COEFFICIENTS))),
+        "line_s": np.zeros((len(costs), columns)),
+        "exchange_s": np.zeros((len(costs), columns)),
     }
     arrays["decode_table_s"] = _stacked([c.tables.decode_s if c.tables else None for c in costs])
     arrays["mixed_table_s"] = _stacked([_mixed(c.tables) for c in costs])
@@ -365,6 +371,9 @@ def _cost_arrays(costs: list[StepCosts]) -> dict[str, Any]:
         for name in ("token_s", "expert_s"):
             table = np.pad(getattr(cost, name), ((0, 0), (0, pad)), mode="edge")
             arrays[name][pool, : cost.stages] = table
+        if cost.split is not None:
+            arrays["line_s"][pool] = np.pad(cost.split.line_s, (0, pad), mode="edge")
+            arrays["exchange_s"][pool] = np.pad(cost.split.exchange_s, (0, pad), mode="edge")
         arrays["graph_tokens"][pool, : len(cost.graph_tokens)] = cost.graph_tokens
         for column, name in enumerate(COEFFICIENTS):
             arrays["coefficients"][pool, : cost.stages, column] = getattr(cost, name)
@@ -452,10 +461,11 @@ def _pool_record(
     ranks = state.ranks[state.ranks["pool"] == pool_id]
     steps = int(replicas["steps"].sum())
     busy_s = float(replicas["busy_s"].sum())
+    whole_s = makespan_s * setup.replicas
     return PoolRecord(
         role=setup.role,
         replicas=setup.replicas,
-        utilization=busy_s / (makespan_s * setup.replicas) if makespan_s else 0.0,
+        utilization=busy_s / whole_s if whole_s else 0.0,
         steps=steps,
         mean_batch=float(replicas["request_steps"].sum()) / steps if steps else 0.0,
         prefill_tokens=int(replicas["prefill_tokens"].sum()),
@@ -463,4 +473,24 @@ def _pool_record(
         decode_request_steps=int(replicas["decode_request_steps"].sum()),
         kv_capacity_tokens=setup.kv_blocks * block_tokens,
         peak_kv_fraction=float(ranks["peak_blocks"].max()) / max(1, setup.kv_blocks),
+        bubble_fraction=_bubble_fraction(setup, replicas),
+        queue_s=float(replicas["waited_s"].sum()) / max(1, int(replicas["admissions"].sum())),
+        batch_steps=np.trim_zeros(state.batches[pool_id], "b"),
+        network_bytes=_moved_bytes(state, ranks["net_link"]),
+        host_bytes=_moved_bytes(state, ranks["host_link"]),
+        ssd_bytes=_moved_bytes(state, ranks["ssd_link"]),
+        experts_utilization=float(replicas["experts_work_s"].sum()) / whole_s if whole_s else 0.0,
     )
+
+
+def _bubble_fraction(setup: PoolSetup, replicas: np.recarray) -> float:
+    """Share of busy time that servers waited: pipeline stages, or attention for experts."""
+    servers = setup.costs.stages
+    busy_s = servers * float(replicas["busy_s"].sum())
+    if busy_s == 0 or (servers == 1 and setup.costs.split is None):
+        return 0.0
+    return max(0.0, 1.0 - float(replicas["work_s"].sum()) / busy_s)
+
+
+def _moved_bytes(state: State, links: npt.NDArray[np.int64]) -> float:
+    return float(state.links["moved_bytes"][links].sum())

@@ -49,6 +49,7 @@ REQUEST = np.dtype(
         ("chain_start", "i8"),  # first prefix block in State.chain
         ("chain_length", "i8"),  # prefix blocks of the prompt
         ("phase", "i8"),
+        ("queued_s", "f8"),  # since when it waits in a queue
         ("rank", "i8"),  # where the request waits or runs
         ("next", "i8"),  # the one behind it in the waiting queue
         ("target", "i8"),  # tokens to have in KV before the next token comes out
@@ -134,6 +135,15 @@ REPLICA = np.dtype(
         ("leap_start_s", "f8"),
         ("leap_first_s", "f8"),  # seconds of its first step
         ("leap_slope_s", "f8"),  # what each further step takes more
+        ("batch_requests", "i8"),  # requests of the batch just chosen
+        ("admissions", "i8"),
+        ("waited_s", "f8"),  # in its queues, summed over admissions
+        ("parts", "i8"),  # parts that the batch just chosen goes round in
+        ("leap_own_s", "f8"),  # of split decode: attention's work in the leap's first step,
+        ("leap_own_slope_s", "f8"),  # what each further one has more,
+        ("leap_experts_s", "f8"),  # and the experts' work in each
+        ("work_s", "f8"),  # work of all pipeline stages, or of attention where decode is split
+        ("experts_work_s", "f8"),
         ("busy_s", "f8"),  # time with a step in progress
         ("busy_since_s", "f8"),
         ("steps", "i8"),
@@ -164,6 +174,8 @@ POOL = np.dtype(
         ("admission_steps", "i8"),  # steps between two looks at the queues
         ("admission_together", "i8"),  # it also looks when every rank could admit a request
         ("verified", "i8"),  # tokens a decoding request has in a step: the next and its drafts
+        ("micro_batches", "i8"),  # most parts of a batch between attention and experts, else 1
+        ("split_layers", "i8"),  # layers with experts in another pool; 0: decode is not split
         ("flight_requests", "i8"),  # most requests of a rank in a micro-batch; 0: an even share
         ("table_tokens", "i8"),  # context step of the attention tables; 0: no tables
         ("several_decodes", "f8"),
@@ -266,6 +278,7 @@ class State(NamedTuple):
     stage_free_s: Floats  # [replicas, stages]
     gaps: Ints  # [GAP_BINS]
     block_ends: Ints  # [block tokens + 2] scratch: requests by the tokens their blocks still take
+    batches: Ints  # [pools, requests] steps with so many requests in them
     grid: Ints  # [pools, columns]
     token_s: Floats  # [pools, stages, columns]
     expert_s: Floats
@@ -274,6 +287,8 @@ class State(NamedTuple):
     decode_table_s: Floats  # [pools, requests, contexts]
     mixed_table_s: Floats  # the same in steps with chunks
     prefill_table_s: Floats  # [pools, contexts, new tokens]
+    line_s: Floats  # [pools, columns], of split decode
+    exchange_s: Floats
 
 
 (

@@ -42,6 +42,7 @@ def sum_batch(state: State, replica_id: int, flight: int) -> None:
     """Add up what each rank has in a micro-batch, for the functions below."""
     replica = state.replicas[replica_id]
     window = state.pools[replica.pool].window
+    busiest, requests = 1, 0
     step = max(1, state.pools[replica.pool].table_tokens)
     requests, seats = state.requests, state.seats
     for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
@@ -71,6 +72,10 @@ def sum_batch(state: State, replica_id: int, flight: int) -> None:
         rank.batch_pace, rank.batch_context, rank.batch_windowed = pace, context, windowed
         rank.batch_growing = growing
         rank.batch_prior, rank.batch_squares = prior, squares
+        busiest = max(busiest, tokens)
+        requests += decodes + chunks
+    replica.batch_requests = requests
+    replica.parts = min(state.pools[replica.pool].micro_batches, busiest)
 
 
 @compiled
@@ -81,28 +86,104 @@ def stage_seconds(state: State, replica_id: int, flight: int, stage: int) -> tup
     for a micro-batch with chunks.
     """
     replica = state.replicas[replica_id]
-    pool_id = replica.pool
-    pool = state.pools[pool_id]
-    busiest, total, requests, chunks, widest = 0, 0, 0, 0, 0
-    for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
-        rank = state.ranks[rank_id]
-        busiest = max(busiest, rank.batch_tokens)
-        widest = max(widest, rank.batch_decodes)
-        total += rank.batch_tokens
-        requests += rank.batch_decodes + rank.batch_chunks
-        chunks += rank.batch_chunks
-    if chunks == 0:
-        busiest = state.graph_tokens[pool_id, widest]
-    grid = state.grid[pool_id]
-    attention_s, slope_s = _slowest_attention(state, replica_id, flight, stage)
-    seconds = _at(grid, state.token_s[pool_id, stage], busiest)
-    seconds += _at(grid, state.expert_s[pool_id, stage], total)
-    seconds += attention_s
-    if chunks > 0:
-        seconds += state.coefficients[pool_id, stage, EAGER_S]
+    pool = state.pools[replica.pool]
+    own_s, slope_s = _own_seconds(state, replica_id, flight, stage)
+    tokens, requests = _batch_size(state, replica_id)
+    of_part = -(-tokens // replica.parts)
+    experts_s = _at(state.grid[replica.pool], state.expert_s[replica.pool, stage], of_part)
+    seconds = own_s + experts_s
+    if pool.split_layers > 0:
+        other_s, around_s = _other_side(state, replica_id, of_part)
+        parts, layers = replica.parts, pool.split_layers
+        replica.leap_own_s, replica.leap_own_slope_s = own_s * parts, slope_s * parts
+        replica.leap_experts_s = experts_s * parts
+        seconds, gain = _ping_pong(own_s, other_s, around_s, parts, layers)
+        slope_s *= gain
     if stage == 0:
         seconds += pool.host_s + pool.request_s * requests
     return seconds, slope_s
+
+
+@compiled
+def _batch_size(state: State, replica_id: int) -> tuple[int, int]:
+    """Tokens and requests of a micro-batch over all ranks."""
+    replica = state.replicas[replica_id]
+    tokens, requests = 0, 0
+    for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
+        rank = state.ranks[rank_id]
+        tokens += rank.batch_tokens
+        requests += rank.batch_decodes + rank.batch_chunks
+    return tokens, requests
+
+
+@compiled
+def _own_seconds(state: State, replica_id: int, flight: int, stage: int) -> tuple[float, float]:
+    """Seconds of one part of a micro-batch without its experts, and their slope along a leap."""
+    replica = state.replicas[replica_id]
+    pool_id = replica.pool
+    busiest, chunks, widest = 0, 0, 0
+    for rank_id in range(replica.first_rank, replica.first_rank + state.pools[pool_id].ranks):
+        rank = state.ranks[rank_id]
+        busiest = max(busiest, rank.batch_tokens)
+        widest = max(widest, rank.batch_decodes)
+        chunks += rank.batch_chunks
+    tokens = -(-busiest // replica.parts)
+    if chunks == 0:
+        tokens = state.graph_tokens[pool_id, -(-widest // replica.parts)]
+    attention_s, slope_s = _slowest_attention(state, replica_id, flight, stage)
+    seconds = _at(state.grid[pool_id], state.token_s[pool_id, stage], tokens) + attention_s
+    if chunks > 0:
+        seconds += state.coefficients[pool_id, stage, EAGER_S]
+    return seconds, slope_s
+
+
+@compiled
+def _other_side(state: State, replica_id: int, tokens: int) -> tuple[float, float]:
+    """For one part: the slower of experts and line, and experts with the exchange both ways."""
+    pool_id = state.replicas[replica_id].pool
+    grid = state.grid[pool_id]
+    experts_s = _at(grid, state.expert_s[pool_id, 0], tokens)
+    line_s = _at(grid, state.line_s[pool_id], tokens)
+    exchange_s = _at(grid, state.exchange_s[pool_id], tokens)
+    return max(experts_s, line_s), experts_s + exchange_s
+
+
+@compiled
+def _ping_pong(
+    own_s: float, other_s: float, around_s: float, parts: int, layers: int
+) -> tuple[float, float]:
+    """Seconds of all parts going through all layers, and their slope over `own_s`.
+
+    Of equals the steeper counts, which is what comes next along a leap.
+    """
+    slowest_s, rising = max(own_s, other_s), 1.0 if own_s >= other_s else 0.0
+    period_s, gain = parts * slowest_s, parts * rising
+    way_s = own_s + around_s
+    if way_s > period_s or (way_s == period_s and gain < 1.0):
+        period_s, gain = way_s, 1.0
+    seconds = ((layers - 1) * period_s + way_s + (parts - 1) * slowest_s) / layers
+    return seconds, ((layers - 1) * gain + 1.0 + (parts - 1) * rising) / layers
+
+
+@compiled
+def _ping_pong_limit(state: State, replica_id: int, flight: int) -> int:
+    """Decode steps until another side, or the way round, sets the time of a split step."""
+    replica = state.replicas[replica_id]
+    own_s, slope_s = _own_seconds(state, replica_id, flight, 0)
+    tokens, _ = _batch_size(state, replica_id)
+    other_s, around_s = _other_side(state, replica_id, -(-tokens // replica.parts))
+    if slope_s <= 0.0:
+        return _UNLIMITED
+    parts, turn_s = replica.parts, float("inf")
+    if own_s < other_s:
+        turn_s = other_s
+    if own_s < parts * other_s - around_s:
+        turn_s = min(turn_s, parts * other_s - around_s)
+    if parts > 1 and own_s < around_s / (parts - 1):
+        turn_s = min(turn_s, around_s / (parts - 1))
+    if turn_s == float("inf"):
+        return _UNLIMITED
+    return int(min(float(_UNLIMITED), math.floor((turn_s - own_s) / slope_s) + 1.0))
 
 
 @compiled
@@ -128,9 +209,10 @@ def _rank_attention(state: State, rank_id: int, flight: int, stage: int) -> tupl
     if state.pools[rank.pool].table_tokens > 0:
         return _tabled_attention(state, rank_id), 0.0
     costs = state.coefficients[rank.pool, stage]
-    seconds = 0.0
+    parts = state.replicas[rank.replica].parts
+    base_s, seconds = 0.0, 0.0
     if rank.batch_decodes > 0:
-        seconds += costs[DECODE_BASE_S]
+        base_s = costs[DECODE_BASE_S]
         seconds += rank.batch_decodes * costs[DECODE_REQUEST_S]
         seconds += rank.batch_context * costs[DECODE_TOKEN_S]
         seconds += rank.batch_windowed * costs[DECODE_WINDOW_TOKEN_S]
@@ -141,7 +223,8 @@ def _rank_attention(state: State, rank_id: int, flight: int, stage: int) -> tupl
             if request.flight == flight and request.phase != DECODING:
                 seconds += _chunk_seconds(costs, request.step_tokens, request.computed, window)
     slope = rank.batch_pace * costs[DECODE_TOKEN_S]
-    return seconds, slope + rank.batch_growing * costs[DECODE_WINDOW_TOKEN_S]
+    slope += rank.batch_growing * costs[DECODE_WINDOW_TOKEN_S]
+    return base_s + seconds / parts, slope / parts
 
 
 @compiled
@@ -206,12 +289,14 @@ def _at(grid: Ints, table: Floats, tokens: int) -> float:
 def leap_limit(state: State, replica_id: int, flight: int) -> int:
     """Decode steps that may be taken as one, at least 1.
 
-    A leap ends where a request ends, a window fills, another rank becomes the slowest, or blocks
-    run out.
+    A leap ends where a request ends, a window fills, another rank becomes the slowest, the other
+    side of a split decode does, or blocks run out.
     """
     replica = state.replicas[replica_id]
     first, ranks = replica.first_rank, state.pools[replica.pool].ranks
     limit = _UNLIMITED
+    if state.pools[replica.pool].split_layers > 0:
+        limit = _ping_pong_limit(state, replica_id, flight)
     slowest_s, slope_s = _slowest_attention(state, replica_id, flight, 0)
     for rank_id in range(first, first + ranks):
         limit = min(limit, _requests_limit(state, rank_id, flight))

@@ -53,6 +53,13 @@ def export(
 
 def _check_tiers(plan: DeploymentPlan, target: str) -> None:
     """Refuse what no target here has flags for."""
+    if plan.splits_decode:
+        raise InputError(
+            f"no engine of target {target} splits decode into attention and expert pools",
+            key="topology",
+            value=plan.topology,
+            remedy="choose a point of another topology",
+        )
     if plan.has_midfill:
         raise InputError(
             f"target {target} has no midfill pool",

@@ -81,7 +81,28 @@ def assessed(plan: DeploymentPlan) -> Assessment:
         "ttft_p95_ms": 30.0 + batch / 20 + 40 * users,
         "chips": float(plan.chips),
     }
-    pool = PoolReport("aggregated", CHIP, "tp1", 1, 0.5, 2.0, 10, 10, 1000, 0.5, 40.0)
+    pool = PoolReport(
+        role="aggregated",
+        chip=CHIP,
+        layout="tp1",
+        replicas=1,
+        utilization=0.5,
+        bubble_fraction=0.0,
+        queue_ms=1.0,
+        mean_batch=2.0,
+        batch_p50=2.0,
+        batch_p95=3.0,
+        batch_max=4.0,
+        prefill_tokens=10,
+        decode_tokens=10,
+        expert_imbalance=1.0,
+        kv_capacity_tokens=1000,
+        peak_kv_fraction=0.5,
+        peak_hbm_gb=40.0,
+        kv_network_gb=0.0,
+        kv_host_gb=0.0,
+        kv_ssd_gb=0.0,
+    )
     return Assessment(
         metrics=metrics,
         bands={"ttft_p95_ms": (metrics["ttft_p95_ms"] / 2, metrics["ttft_p95_ms"] * 2)},

@@ -17,6 +17,7 @@ from spaces.plan import (
     Load,
     Pool,
     Precision,
+    Role,
     Topology,
     load_plan,
 )
@@ -42,21 +43,34 @@ loads = st.builds(Load, concurrency=counts) | st.builds(
 
 
 @st.composite
+def _pools(draw: st.DrawFn, role: Role, paired: int) -> Pool:
+    """A pool; those of a split decode have `paired` replicas, and experts no batch limits."""
+    limits = (
+        {}
+        if role == "decode-experts"
+        else {
+            "dp": draw(counts),
+            "max_num_seqs": draw(counts),
+            "max_num_batched_tokens": draw(counts),
+        }
+    )
+    return Pool(
+        role=role,
+        chip=draw(words),
+        replicas=paired if role.startswith("decode-") else draw(counts),
+        tp=draw(counts),
+        pp=draw(counts),
+        ep=draw(counts),
+        **limits,
+    )
+
+
+@st.composite
 def plans(draw: st.DrawFn) -> DeploymentPlan:
     topology: Topology = draw(st.sampled_from(sorted(TOPOLOGY_ROLES)))
+    paired = draw(counts)
     pools = [
-        Pool(
-            role=role,
-            chip=draw(words),
-            replicas=draw(counts),
-            tp=draw(counts),
-            pp=draw(counts),
-            ep=draw(counts),
-            dp=draw(counts),
-            max_num_seqs=draw(counts),
-            max_num_batched_tokens=draw(counts),
-        )
-        for role in draw(st.permutations(TOPOLOGY_ROLES[topology]))
+        draw(_pools(role, paired)) for role in draw(st.permutations(TOPOLOGY_ROLES[topology]))
     ]
     return DeploymentPlan(
         model=draw(words),
@@ -148,6 +162,7 @@ def test_every_part_of_a_plan_takes_part_in_its_id() -> None:
         "topology": "aggregated",
         "midfill_threshold_tokens": 99,
         "speculation": Speculation(depth=1),
+        "micro_batches": 2,
         "pools": (plan.pools[0], plan.pools[1].model_copy(update={"max_num_seqs": 65})),
     }
     assert changed.keys() == DeploymentPlan.model_fields.keys() - {"load"}
@@ -177,7 +192,7 @@ def test_every_part_of_a_pool_takes_part_in_the_id() -> None:
         (
             "prefill-decode",
             "prefil-decode",
-            "did you mean prefill-decode or prefill-midfill-decode?",
+            "did you mean prefill-decode or prefill-decode+afd?",
         ),
         ("topology: prefill-decode", "topology: aggregated", "plan.yaml: pools: topology aggreg"),
         ("role: prefill", "role: decode", "plan.yaml: pools: topology prefill-decode needs one"),

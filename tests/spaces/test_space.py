@@ -36,6 +36,20 @@ SPACES = {
             midfill_threshold_tokens=(1000, 5000),
         ),
     ),
+    "attention and experts apart": space_of(
+        site_of("deepseek-v3", {"h200": 48}),
+        SpaceOptions(
+            topology=("prefill-decode", "prefill-decode+afd", "prefill-midfill-decode+afd"),
+            tensor_parallel=(1, 8),
+            pipeline_parallel=(1,),
+            data_parallel=(1, 8, 16),
+            max_num_seqs=(32, 128),
+            max_num_batched_tokens=(4096,),
+            shared_gb=(2000.0,),
+            retention=("write-through",),
+            micro_batches=(2, 3),
+        ),
+    ),
     "drafts or none": space_of(site_of("deepseek-r1", {"h200": 16}), depths=(0, 1, 3)),
     "gpt-oss in sglang": space_of(
         site_of("gpt-oss-120b", {"h200": 8}, engine="sglang"), engines=("sglang",)

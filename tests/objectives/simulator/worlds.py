@@ -7,14 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from objectives.cost.step_costs import StepCosts
+from objectives.cost.step_costs import SplitDecode, StepCosts
 from objectives.simulator.scenario import KvOnLink, PoolSetup, Scenario, SharedStore
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
 
 
 def made_up_costs(
-    stages: int = 1, window: int = 0, scale: float = 1.0, seats: int = 64, verified: int = 1
+    stages: int = 1,
+    window: int = 0,
+    scale: float = 1.0,
+    seats: int = 64,
+    verified: int = 1,
+    micro_batches: int = 0,
+    context: float = 1.0,
 ) -> StepCosts:
     """Costs with every term present; stages differ, so that a mix-up shows."""
     grid = np.array([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 65536])
@@ -29,7 +35,7 @@ def made_up_costs(
         eager_s=1e-3 * flat,
         decode_base_s=3e-4 * flat,
         decode_request_s=2e-6 * flat,
-        decode_token_s=3e-8 * flat,
+        decode_token_s=3e-8 * context * flat,
         decode_window_token_s=2e-8 * flat * windowed,
         prefill_base_s=2e-4 * flat,
         chunk_token_s=3e-7 * flat,
@@ -40,6 +46,17 @@ def made_up_costs(
         host_s=3e-4,
         request_s=8e-6,
         verified_tokens=verified,
+        split=made_up_split(grid, scale, micro_batches) if micro_batches else None,
+    )
+
+
+def made_up_split(grid: np.ndarray, scale: float, micro_batches: int) -> SplitDecode:
+    """An exchange that is now hidden behind the sides, now longer than they are."""
+    return SplitDecode(
+        micro_batches=micro_batches,
+        layers=5,
+        line_s=scale * 2e-5 * grid,
+        exchange_s=scale * (3e-3 + 4e-5 * grid),
     )
 
 
@@ -173,9 +190,7 @@ def _random_pool(
         alternating=bool(rng.random() < 0.3),
         kv_blocks=tight,
         request_blocks=int(rng.choice([0, 0, 2])),
-        costs=made_up_costs(
-            int(rng.choice([1, 1, 2, 3])), window, float(rng.uniform(0.5, 2)), verified=verified
-        ),
+        costs=_random_costs(rng, window, verified),
         host_tokens=host_tokens,
         host_s_per_token=float(rng.choice([1e-5, 1e-3])),
         ssd_tokens=int(rng.choice([0, 0, 200])),
@@ -183,6 +198,19 @@ def _random_pool(
         watermark_blocks=int(rng.choice([0, 0, 3])),
         flight_requests=2 if rng.random() < 0.3 else None,
         link_bytes_per_s=float(rng.choice([1e9, 1e10])),
+    )
+
+
+def _random_costs(rng: np.random.Generator, window: int, verified: int) -> StepCosts:
+    stages = int(rng.choice([1, 1, 2, 3]))
+    splits = stages == 1 and rng.random() < 0.4
+    return made_up_costs(
+        stages,
+        window,
+        float(rng.uniform(0.5, 2)),
+        verified=verified,
+        micro_batches=int(rng.integers(1, 4)) if splits else 0,
+        context=float(rng.choice([1.0, 300.0])),
     )
 
 

@@ -1,0 +1,126 @@
+"""Decode split over two pools: routed experts on one, attention and all else on the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from objectives.cost.build import step_costs
+from objectives.cost.collectives import all_to_all_s
+from objectives.cost.kernel_work import ACTIVATION_BYTES
+from objectives.cost.machine import SECONDS_PER_US, Machine, machine_of
+from objectives.cost.operators import input_bytes, routed_experts_s
+from objectives.cost.step_costs import Floats, SplitDecode, StepCosts
+from spaces.chip import ChipSpec
+from spaces.model import ModelSpec, MoeFfn
+from spaces.plan import EngineName, Pool, Precision
+from spaces.precision import Dtype
+from spaces.sharding import share_scaleup_domain
+
+
+@lru_cache(maxsize=4096)
+def split_step_costs(
+    model: ModelSpec,
+    attention: tuple[Pool, ChipSpec],
+    experts: tuple[Pool, ChipSpec],
+    precision: Precision,
+    engine: EngineName,
+    micro_batches: int,
+) -> StepCosts:
+    """Seconds of a decode step of one attention replica and the experts replica it works with.
+
+    Everything but routed experts is the attention pool's; the router picks experts uniformly, one
+    draw a layer for all their ranks, and the slowest rank sets the layer. Formulas stand in
+    docs/cost_model.md. The arrays are shared between equal calls: do not write to them.
+    """
+    pool, chip = attention
+    own = step_costs(model, chip, pool, precision, engine)
+    exchange = _Exchange(
+        model=model,
+        senders=attention,
+        receivers=experts,
+        dtype=model.weights(precision.weights).routed_experts,
+        machines=(machine_of(chip, engine), machine_of(experts[1], engine)),
+    )
+    tokens = np.maximum(own.grid.astype(np.float64), 1.0)
+    line, both = exchange.seconds(tokens)
+    split = SplitDecode(
+        micro_batches=micro_batches, layers=exchange.layers, line_s=line, exchange_s=both
+    )
+    return replace(own, expert_s=exchange.experts_s(tokens)[None, :], split=split)
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """What goes between an attention replica (`senders`) and its experts (`receivers`)."""
+
+    model: ModelSpec
+    senders: tuple[Pool, ChipSpec]
+    receivers: tuple[Pool, ChipSpec]
+    dtype: Dtype
+    machines: tuple[Machine, Machine]
+
+    @property
+    def groups(self) -> list[MoeFfn]:
+        return [group for group in self.model.ffn if isinstance(group, MoeFfn)]
+
+    @property
+    def layers(self) -> int:
+        return sum(group.layers for group in self.groups)
+
+    def experts_s(self, tokens: Floats) -> Floats:
+        """Routed experts of all layers on their slowest chip, for `tokens` of all ranks."""
+        machine, (pool, _) = self.machines[1], self.receivers
+        hidden = self.model.hidden_size
+        total = np.zeros_like(tokens)
+        for group in self.groups:
+            one = routed_experts_s(machine, group, hidden, pool, self.dtype, tokens)
+            total += group.layers * one
+        return np.ascontiguousarray(np.maximum.accumulate(total))
+
+    def seconds(self, tokens: Floats) -> tuple[Floats, Floats]:
+        """The busier direction of the line, and both ways with latencies, over all layers.
+
+        Every chip of attention sends its share of the copies, every chip of experts receives as
+        many as come to it; the slower end of the line counts.
+        """
+        line, both = np.zeros_like(tokens), np.zeros_like(tokens)
+        for group in self.groups:
+            width = group.expert_width(self.model.hidden_size)
+            copies = tokens * self._copies(group) * width
+            there = copies * input_bytes(self.machines[1], self.dtype) / self._bytes_per_s()
+            back = copies * ACTIVATION_BYTES / self._bytes_per_s()
+            line += group.layers * np.maximum(there, back)
+            both += group.layers * (there + back + 2 * self._latency_s(group))
+        return line, both
+
+    def _copies(self, group: MoeFfn) -> float:
+        """Chips of experts that a token goes to: each rank it picks, all slices of its experts."""
+        pool = self.receivers[0]
+        ranks = pool.ep * (1.0 - (1.0 - 1.0 / pool.ep) ** group.top_k)
+        return ranks * pool.chips_per_replica / pool.ep
+
+    def _bytes_per_s(self) -> float:
+        """Of the ends of the line, all chips of a replica together, the slower one's."""
+        fraction = self.machines[0].overheads.network.all_to_all_fraction
+        ends = [
+            pool.chips_per_replica
+            * (chip.scaleup_bytes_per_s if self._together else chip.scaleout_bytes_per_s)
+            for pool, chip in (self.senders, self.receivers)
+        ]
+        return min(ends) * fraction
+
+    def _latency_s(self, group: MoeFfn) -> float:
+        """One way: half of the smallest measured exchange inside a domain, else the network's."""
+        if not self._together:
+            return self.machines[0].overheads.network.forwarding_latency_us * SECONDS_PER_US
+        machine, hidden = self.machines[0], self.model.hidden_size
+        ranks = self.receivers[0].ep
+        smallest = all_to_all_s(machine, group, hidden, self.dtype, np.ones(1), ranks)
+        return float(smallest[0]) / 2
+
+    @property
+    def _together(self) -> bool:
+        return share_scaleup_domain(*self.senders, *self.receivers)

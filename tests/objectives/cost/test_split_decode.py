@@ -1,0 +1,109 @@
+"""Costs of decode on two pools: who computes what, and what goes between them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from objectives.cost import StepCosts, split_step_costs, step_costs
+from spaces import catalog
+from spaces.chip import ChipSpec, Fact
+from spaces.plan import Pool, Precision
+
+MODEL = catalog.model("deepseek-v3")
+ATTENTION = Pool(role="decode-attention", chip="h200", dp=8, max_num_seqs=64)
+EXPERTS = Pool(role="decode-experts", chip="h200", tp=8, ep=8)
+
+
+def costs(
+    attention: Pool = ATTENTION,
+    experts: Pool = EXPERTS,
+    chip: ChipSpec | None = None,
+    other: ChipSpec | None = None,
+) -> StepCosts:
+    one, two = chip or catalog.chip(attention.chip), other or catalog.chip(experts.chip)
+    return split_step_costs(MODEL, (attention, one), (experts, two), Precision(), "vllm", 3)
+
+
+def with_figure(chip: ChipSpec, key: str, factor: float) -> ChipSpec:
+    told = getattr(chip, key)
+    name = f"{chip.name}-{key}-{factor}"
+    return chip.model_copy(
+        update={key: Fact(value=told.value * factor, source="made up"), "name": name}
+    )
+
+
+def test_attention_has_no_experts_and_experts_nothing_else() -> None:
+    apart = costs()
+    whole = step_costs(
+        MODEL,
+        catalog.chip("h200"),
+        Pool(role="decode", chip="h200", dp=8, ep=8),
+        Precision(),
+        "vllm",
+    )
+    np.testing.assert_allclose(
+        np.interp(64, apart.grid, apart.expert_s[0]), np.interp(64, whole.grid, whole.expert_s[0])
+    )
+    assert np.interp(64, apart.grid, apart.token_s[0]) < np.interp(
+        64, whole.grid, whole.token_s[0]
+    )
+    assert apart.decode_token_s == whole.decode_token_s
+
+
+def test_bytes_are_those_of_the_copies_over_the_slower_end() -> None:
+    """8 of 256 experts on 8 ranks: 8 (1 - (7/8)^8) = 5.25 ranks a token; fp8 there, bf16 back."""
+    apart, tokens = costs(), 512.0
+    copies = 8 * (1 - (7 / 8) ** 8)
+    line = 8 * 50e9 * 0.94  # 400 Gb/s for each of eight chips
+    back = 58 * tokens * copies * 7168 * 2 / line
+    assert apart.split is not None
+    assert np.interp(tokens, apart.grid, apart.split.line_s) == pytest.approx(back, rel=0.01)
+    both = np.interp(tokens, apart.grid, apart.split.exchange_s)
+    assert both == pytest.approx(1.5 * back + 58 * 2 * 30e-6, rel=0.01)
+
+
+def test_more_chips_at_the_thin_end_widen_the_line() -> None:
+    thin, wide = costs(), costs(ATTENTION.model_copy(update={"dp": 16}))
+    even = costs(
+        ATTENTION.model_copy(update={"dp": 16}), EXPERTS.model_copy(update={"tp": 16, "ep": 8})
+    )
+    at = 256.0
+    lines = []
+    for found in (thin, wide, even):
+        assert found.split is not None
+        lines.append(float(np.interp(at, found.grid, found.split.line_s)))
+    assert lines[1] == pytest.approx(lines[0], rel=0.01)
+    # Twice the chips, but each expert is cut in two and both halves get the token.
+    assert lines[2] == pytest.approx(lines[0], rel=0.01)
+
+
+@pytest.mark.parametrize("key", ["scaleout_gb_per_s", "hbm_gb_per_s"])
+@pytest.mark.parametrize("side", ["chip", "other"])
+def test_better_chips_on_either_side_are_never_slower(key: str, side: str) -> None:
+    chip = catalog.chip("h200")
+    plain = costs()
+    better = costs(**{side: with_figure(chip, key, 2.0)})  # type: ignore[arg-type]
+    assert plain.split is not None
+    assert better.split is not None
+    assert (better.expert_s <= plain.expert_s * (1 + 1e-9)).all()
+    assert (better.token_s <= plain.token_s * (1 + 1e-9)).all()
+    assert (better.split.exchange_s <= plain.split.exchange_s * (1 + 1e-9)).all()
+
+
+def test_a_rack_that_holds_both_pools_exchanges_over_its_fabric() -> None:
+    rack = costs(
+        ATTENTION.model_copy(update={"chip": "gb200"}),
+        EXPERTS.model_copy(update={"chip": "gb200"}),
+    )
+    nodes = costs()
+    assert rack.split is not None
+    assert nodes.split is not None
+    assert rack.split.line_s[-1] < 0.1 * nodes.split.line_s[-1]
+
+
+def test_unlike_chips_each_do_their_part() -> None:
+    """Experts on MI355X, attention on H200: each side has its own chip's costs."""
+    mixed = costs(experts=EXPERTS.model_copy(update={"chip": "mi355x"}))
+    assert mixed.expert_s[0, -1] < costs().expert_s[0, -1]
+    np.testing.assert_array_equal(mixed.token_s, costs().token_s)
