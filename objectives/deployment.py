@@ -50,6 +50,7 @@ def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
             plan.precision,
             plan.engine,
             plan.ping_pong,
+            plan.engine_version,
         )
     return step_costs(
         site.model,

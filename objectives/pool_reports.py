@@ -6,15 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from objectives.cost import expert_imbalance
 from objectives.simulator import PoolRecord, SimulationResult
 from spaces.memory import hbm_ledger
 from spaces.plan import DeploymentPlan, Pool
 from spaces.site import Site
-
-Tokens = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +89,7 @@ def _experts_report(plan: DeploymentPlan, attention: PoolRecord, site: Site) -> 
     """The experts' pool has no requests and no KV: what it worked, and its weights."""
     pool = plan.pool("decode-experts")
     ledger = hbm_ledger(site.model, site.chips[pool.chip], pool, plan, site.longest_request_tokens)
-    asked = replace(attention, batch_steps=np.zeros(0, np.int64), peak_kv_fraction=0.0)
+    asked = replace(attention, batch_steps=(), peak_kv_fraction=0.0)
     waited = 1.0 - attention.experts_utilization / max(attention.utilization, 1e-12)
     return replace(
         _pool_report(plan, plan.pool("decode-attention"), asked, site),
@@ -113,10 +110,10 @@ def _experts_report(plan: DeploymentPlan, attention: PoolRecord, site: Site) -> 
     )
 
 
-def batch_percentiles(steps: Tokens, percentiles: Sequence[float]) -> list[float]:
+def batch_percentiles(steps: Sequence[int], percentiles: Sequence[float]) -> list[float]:
     """Requests of a step at percentiles over steps, from how many steps had `n` requests.
 
-    >>> batch_percentiles(np.array([0, 6, 0, 4]), (50.0, 95.0))
+    >>> batch_percentiles([0, 6, 0, 4], (50.0, 95.0))
     [1.0, 3.0]
     """
     reached = np.cumsum(steps)

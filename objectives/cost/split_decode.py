@@ -28,6 +28,7 @@ def split_step_costs(
     precision: Precision,
     engine: EngineName,
     micro_batches: int,
+    release: str = "",
 ) -> StepCosts:
     """Seconds of a decode step of one attention replica and the experts replica it works with.
 
@@ -36,13 +37,13 @@ def split_step_costs(
     docs/cost_model.md. The arrays are shared between equal calls: do not write to them.
     """
     pool, chip = attention
-    own = step_costs(model, chip, pool, precision, engine)
+    own = step_costs(model, chip, pool, precision, engine, release=release)
     exchange = _Exchange(
         model=model,
         senders=attention,
         receivers=experts,
         dtype=model.weights(precision.weights).routed_experts,
-        machines=(machine_of(chip, engine), machine_of(experts[1], engine)),
+        machines=(machine_of(chip, engine, release), machine_of(experts[1], engine, release)),
     )
     tokens = np.maximum(own.grid.astype(np.float64), 1.0)
     line, both = exchange.seconds(tokens)

@@ -105,7 +105,7 @@ class PoolRecord:
     bubble_fraction: float
     experts_utilization: float
     queue_s: float
-    batch_steps: Tokens
+    batch_steps: tuple[int, ...]
     network_bytes: float
     host_bytes: float
     ssd_bytes: float

@@ -475,7 +475,7 @@ def _pool_record(
         peak_kv_fraction=float(ranks["peak_blocks"].max()) / max(1, setup.kv_blocks),
         bubble_fraction=_bubble_fraction(setup, replicas),
         queue_s=float(replicas["waited_s"].sum()) / max(1, int(replicas["admissions"].sum())),
-        batch_steps=np.trim_zeros(state.batches[pool_id], "b"),
+        batch_steps=tuple(np.trim_zeros(state.batches[pool_id], "b").tolist()),
         network_bytes=_moved_bytes(state, ranks["net_link"]),
         host_bytes=_moved_bytes(state, ranks["host_link"]),
         ssd_bytes=_moved_bytes(state, ranks["ssd_link"]),

@@ -42,7 +42,7 @@ def sum_batch(state: State, replica_id: int, flight: int) -> None:
     """Add up what each rank has in a micro-batch, for the functions below."""
     replica = state.replicas[replica_id]
     window = state.pools[replica.pool].window
-    busiest, requests = 1, 0
+    busiest, in_step = 1, 0
     step = max(1, state.pools[replica.pool].table_tokens)
     requests, seats = state.requests, state.seats
     for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
@@ -73,8 +73,8 @@ def sum_batch(state: State, replica_id: int, flight: int) -> None:
         rank.batch_growing = growing
         rank.batch_prior, rank.batch_squares = prior, squares
         busiest = max(busiest, tokens)
-        requests += decodes + chunks
-    replica.batch_requests = requests
+        in_step += decodes + chunks
+    replica.batch_requests = in_step
     replica.parts = min(state.pools[replica.pool].micro_batches, busiest)
 
 
