@@ -6,7 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import optuna
 
 from objectives.goals import Constraint, Objective
+from optimizer.beginning import baseline_of, sampler_of
 from optimizer.importance import importances
 from optimizer.job import Job
 from optimizer.records import StoredTrial, stored_trials
@@ -22,8 +23,9 @@ from results.files import write_atomically
 from results.front import ParetoFront, hypervolume_history, pareto_front
 from results.plots import draw_front
 from results.report import write_report
-from results.tables import write_results
+from results.tables import to_csv, trials_frame, write_results
 from results.trials import TrialRecord
+from results.words import baseline_in_words
 from spaces.documents import dump_yaml, read_text, validated
 from spaces.errors import InputError
 
@@ -43,6 +45,7 @@ class StudyResults:
     records: tuple[TrialRecord, ...]
     front: ParetoFront
     notes: tuple[str, ...]
+    baseline: tuple[TrialRecord, ...] = ()
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -62,7 +65,7 @@ def results_of(study: optuna.Study) -> StudyResults:
     records = tuple(trial.record for trial in trials)
     front = pareto_front(records, job.goals, constraints=job.bounds)
     notes = tuple(study.user_attrs.get("notes", ()))
-    return StudyResults(study, job, trials, records, front, notes)
+    return StudyResults(study, job, trials, records, front, notes, baseline_of(study))
 
 
 def read_results(directory: Path, storage_url: str | None = None) -> StudyResults:
@@ -183,6 +186,7 @@ def finished_run(results: StudyResults, seconds: float, stop_reason: str) -> dic
         "objectives": list(results.job.objectives),
         "reference_point": list(results.front.reference_point),
         "hypervolume": results.front.hypervolume,
+        "sampler": asdict(sampler_of(results.study)),
         "stop_reason": stop_reason,
         "notes": list(results.notes),
     }
@@ -194,15 +198,26 @@ def write_job(directory: Path, job: Job) -> None:
 
 
 def write_tables(directory: Path, results: StudyResults) -> None:
-    """Write trials.csv, front.csv, front.json and timings.csv."""
+    """Write trials.csv, front.csv, front.json, history.csv, timings.csv and, where the job names a
+    baseline, baseline.csv.
+    """
     write_results(directory, results.records, results.front)
+    write_atomically(directory / "history.csv", _history_table(results))
+    if results.baseline:
+        write_atomically(directory / "baseline.csv", to_csv(trials_frame(results.baseline)))
     write_atomically(directory / "timings.csv", _timings(results.trials))
 
 
 def write_review(directory: Path, results: StudyResults) -> None:
     """Write front.png and report.html."""
     title = f"{results.job.model} on {_budget(results.job)}"
-    draw_front(directory / "front.png", results.records, results.front, title=title)
+    draw_front(
+        directory / "front.png",
+        results.records,
+        results.front,
+        title=title,
+        baseline=results.baseline,
+    )
     write_report(
         directory / "report.html",
         title=title,
@@ -210,9 +225,16 @@ def write_review(directory: Path, results: StudyResults) -> None:
         trials=results.records,
         front=results.front,
         history=_history(results),
-        notes=results.notes,
+        notes=(*results.notes, *baseline_in_words(results.baseline, results.objectives)),
         importances=importances(results.study, results.objectives),
     )
+
+
+def _history_table(results: StudyResults) -> str:
+    """The hypervolume after each trial."""
+    pairs = zip(results.records, _history(results), strict=False)
+    rows = [f"{record.trial},{volume!r}" for record, volume in pairs]
+    return "\n".join(["trial,hypervolume", *rows]) + "\n"
 
 
 def _history(results: StudyResults) -> Sequence[float]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from objectives.goals import Objective
 from results.files import write_atomically
-from results.front import ParetoFront, comparable, knee
+from results.front import ParetoFront, comparable, has_values, knee
 from results.labels import INK, SOFT_INK, label_points
 from results.refusals import count_refusals
 from results.trials import TrialRecord
@@ -40,13 +40,18 @@ Range = tuple[float, float]
 
 
 def draw_front(
-    path: Path, trials: Sequence[TrialRecord], front: ParetoFront, *, title: str = ""
+    path: Path,
+    trials: Sequence[TrialRecord],
+    front: ParetoFront,
+    *,
+    title: str = "",
+    baseline: Sequence[TrialRecord] = (),
 ) -> None:
     """Write a PNG of 1600 x 1000 pixels: the feasible trials, the front and its knee.
 
     Two objectives give the front as a stepped line with whiskers for the bands and some points
     named; one gives the best value so far over the trials; three and four give a panel for
-    each pair of objectives.
+    each pair of objectives. A `baseline` is drawn beside the front of two.
     """
     from matplotlib.figure import Figure  # an eighth of a second that other commands can save
 
@@ -54,7 +59,7 @@ def draw_front(
     if len(front.objectives) == 1:
         caption = _draw_progress(figure, trials, front)
     elif len(front.objectives) == 2:
-        caption = _draw_plane(figure, trials, front)
+        caption = _draw_plane(figure, trials, front, baseline)
     else:
         caption = _draw_pairs(figure, trials, front)
     heading = _shortened(title or "Pareto front", TITLE_LENGTH)
@@ -67,7 +72,12 @@ def draw_front(
     write_atomically(path, picture.getvalue())
 
 
-def _draw_plane(figure: Figure, trials: Sequence[TrialRecord], front: ParetoFront) -> str:
+def _draw_plane(
+    figure: Figure,
+    trials: Sequence[TrialRecord],
+    front: ParetoFront,
+    baseline: Sequence[TrialRecord],
+) -> str:
     axes = figure.add_axes((0.07, 0.115, 0.9, 0.76))
     x, y = front.objectives
     caption = _draw_panel(axes, trials, front, x, y)
@@ -75,7 +85,27 @@ def _draw_plane(figure: Figure, trials: Sequence[TrialRecord], front: ParetoFron
         _stairs(axes, front, x, y)
         _whiskers(axes, front, x, y)
         label_points(axes, front)
+    _draw_baseline(axes, [one for one in baseline if has_values(one, front.objectives)], x, y)
     return caption
+
+
+def _draw_baseline(
+    axes: Axes, baseline: Sequence[TrialRecord], x: Objective, y: Objective
+) -> None:
+    """The baseline at its loads, filled where it keeps the constraints, all within the axes."""
+    if not baseline:
+        return
+    columns = _columns(baseline, x, y)
+    fills = [INK if one.feasible else "white" for one in baseline]
+    axes.scatter(*columns, s=70, marker="s", color=fills, ec=INK, lw=1.4, zorder=8).set_label(
+        "baseline"
+    )
+    for values, limits, widen in (
+        (columns[0], axes.get_xlim(), axes.set_xlim),
+        (columns[1], axes.get_ylim(), axes.set_ylim),
+    ):
+        low, high = min(values), max(values)
+        widen(min(limits[0], low / 1.1), max(limits[1], high * 1.06))
 
 
 def _draw_pairs(figure: Figure, trials: Sequence[TrialRecord], front: ParetoFront) -> str:

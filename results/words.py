@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from objectives.goals import Objective
 from objectives.metrics import ALL_STATISTICS, METRICS
 from results.trials import TrialRecord
 from spaces.plan import DeploymentPlan, Pool
@@ -91,6 +93,25 @@ def describe_settings(plan: DeploymentPlan) -> str:
 def describe_load(plan: DeploymentPlan) -> str:
     """The load of a plan, or `no load` where it has none."""
     return str(plan.load) if plan.load is not None else "no load"
+
+
+def baseline_in_words(
+    baseline: Sequence[TrialRecord], objectives: Sequence[Objective]
+) -> list[str]:
+    """What the baseline is worth at each of its loads, a sentence each."""
+    return [
+        f"baseline {describe_plan(one.plan)}, {describe_load(one.plan)}: "
+        + (
+            ", ".join(
+                f"{metric_title(o.metric)} {format_value(one.metrics[o.metric])}"
+                for o in objectives
+                if o.metric in one.metrics
+            )
+            or one.reason
+        )
+        + ("" if one.feasible or not one.metrics else " (beyond a constraint)")
+        for one in baseline
+    ]
 
 
 def metric_title(name: str) -> str:

@@ -13,9 +13,11 @@ import pytest
 
 from optimizer.directory import read_results
 from optimizer.job import Job, load_job
+from optimizer.problem import prepare
 from optimizer.session import Outcome
 from results.tables import read_front
 from spaces.documents import dump_yaml
+from spaces.draw import RandomDraw
 from spaces.errors import InputError
 from tests.optimizer.toy import TRIALS, Silent, job_data, job_of, run
 
@@ -46,6 +48,7 @@ def test_a_run_leaves_every_file_of_the_contract(tmp_path: Path, review: None) -
         "front.json",
         "front.png",
         "report.html",
+        "history.csv",
         "timings.csv",
         "run.json",
     }
@@ -55,10 +58,42 @@ def test_a_run_leaves_every_file_of_the_contract(tmp_path: Path, review: None) -
     assert [row["trial"] for row in rows(directory / "timings.csv")] == [
         row["trial"] for row in trials
     ]
+    history = [float(row["hypervolume"]) for row in rows(directory / "history.csv")]
+    assert history == sorted(history)
+    assert history[-1] == pytest.approx(outcome.results.front.hypervolume)
     assert load_job(directory / "job.yaml") == job_of()
     assert read_front(directory) == outcome.results.front
     page = (directory / "report.html").read_text()
     assert "llama-3.1-8b on 8 h100" in page
+
+
+def test_a_baseline_is_simulated_first_and_stands_beside_the_front(tmp_path: Path) -> None:
+    space = prepare(job_of()).space
+    known = space.plan(RandomDraw(4)).model_copy(update={"load": None})
+    (tmp_path / "known.yaml").write_text(known.to_yaml())
+    job = job_of(baseline=str(tmp_path / "known.yaml"), search=FEW)
+    outcome = run(job, tmp_path / "study")
+    loads = [load for load in space.loads if load is not None]
+    assert [one.plan for one in outcome.results.baseline] == [known.at(load) for load in loads]
+    assert all(one.metrics["ttft_p95_ms"] > 0 for one in outcome.results.baseline)
+    first = [record.plan.plan_id for record in outcome.results.records[: len(loads)]]
+    assert first == [known.plan_id] * len(loads)
+    assert len(rows(tmp_path / "study" / "baseline.csv")) == len(loads)
+    assert json.loads((tmp_path / "study" / "run.json").read_text())["sampler"]["name"]
+    assert read_results(tmp_path / "study").baseline == outcome.results.baseline
+
+
+def test_a_baseline_outside_the_space_is_simulated_all_the_same(tmp_path: Path) -> None:
+    plan = prepare(job_of()).space.plan(RandomDraw(4))
+    elsewhere = plan.model_copy(update={"engine": "sglang"})
+    (tmp_path / "known.yaml").write_text(elsewhere.to_yaml())
+    watch = Silent()
+    job = job_of(baseline=str(tmp_path / "known.yaml"), search=FEW)
+    outcome = run(job, tmp_path / "study", watch=watch)
+    (only,) = outcome.results.baseline
+    assert only.plan == elsewhere and only.state == "complete"
+    assert elsewhere.plan_id not in {record.plan.plan_id for record in outcome.results.records}
+    assert any("is not in the space of this job" in note for note in watch.notes)
 
 
 def test_run_json_counts_the_study(tmp_path: Path) -> None:
