@@ -16,6 +16,7 @@ from optimizer.job import load_job
 from optimizer.problem import prepare
 from spaces.documents import dump_yaml
 from tests.conftest import REPOSITORY
+from tests.optimizer.eviction import evicted_and_replaced
 from tests.optimizer.toy import job_data
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.yaml"))
@@ -83,6 +84,10 @@ def test_the_table_is_the_same_whoever_evaluates(
         result = call("optimize", study.parent / "job.yaml", "--out", out, "--workers", workers)
         assert result.exit_code == 0, result.stderr
         assert (out / "trials.csv").read_bytes() == (study / "trials.csv").read_bytes()
+
+
+def test_an_evicted_pod_exits_130_and_its_replacement_goes_on(tmp_path: Path) -> None:
+    evicted_and_replaced(tmp_path, "--workers", "2")
 
 
 def test_a_chosen_point_can_be_deployed(study: Path, tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -19,12 +17,11 @@ from optimizer.evaluate import Evaluation
 from optimizer.executor import Evaluate
 from optimizer.executors import opened_executor
 from optimizer.ray_executor import RETRIES, RayExecutor
-from spaces.documents import dump_yaml
 from spaces.errors import InputError
 from spaces.plan import DeploymentPlan
-from tests.conftest import REPOSITORY
+from tests.optimizer.eviction import evicted_and_replaced
 from tests.optimizer.test_executor import never, plans, where, wrong
-from tests.optimizer.toy import Formula, Silent, job_data, job_of, run
+from tests.optimizer.toy import Formula, Silent, job_of, run
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'servefront[ray]'")
 pytestmark = [
@@ -150,29 +147,5 @@ def test_a_cluster_that_cannot_be_joined_as_asked_is_told(
     assert caught.value.value == f"ray:{address}"
 
 
-def test_the_command_on_ray_is_stopped_by_sigterm_and_goes_on_locally(
-    cluster: Any, tmp_path: Path
-) -> None:
-    job = tmp_path / "job.yaml"
-    search = {"trials": 30, "batch_size": 4}
-    job.write_text(dump_yaml(job_data(constraints=[], search=search)))
-    command = [sys.executable, "-m", "optimizer.cli", "optimize", str(job), "--out"]
-    directory = tmp_path / "killed"
-    on_ray = [*command, str(directory), "--executor", f"ray:{cluster.address}"]
-    with subprocess.Popen(
-        on_ray, cwd=REPOSITORY, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    ) as process:
-        journal, end = directory / "study.journal", time.monotonic() + 300
-        while not (journal.is_file() and b'"outcome"' in journal.read_bytes()):
-            assert time.monotonic() < end and process.poll() is None
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        _, talk = process.communicate(timeout=120)
-    assert process.returncode == 130, talk
-    assert "the state is saved" in talk
-    done = len((directory / "trials.csv").read_text().splitlines()) - 1
-    assert 0 < done < 30
-    for out in (directory, tmp_path / "whole"):
-        subprocess.run([*command, str(out)], cwd=REPOSITORY, check=True, capture_output=True)
-    table = (directory / "trials.csv").read_bytes()
-    assert table == (tmp_path / "whole" / "trials.csv").read_bytes()
+def test_the_command_on_ray_is_evicted_and_goes_on_locally(cluster: Any, tmp_path: Path) -> None:
+    evicted_and_replaced(tmp_path, "--executor", f"ray:{cluster.address}")
