@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from optuna.exceptions import StorageInternalError
 
+from optimizer.storage import AnswerLost
 from spaces.errors import StorageUnavailable
 
 PATIENCE_S = 600.0
@@ -33,7 +34,7 @@ def patiently(
         begun_s = time.monotonic()
         try:
             return attempt()
-        except StorageInternalError as error:
+        except (StorageInternalError, AnswerLost) as error:
             reason = _reason(error)
             if down_s is None or time.monotonic() - begun_s > SETTLED_S:
                 down_s, pause_s = time.monotonic(), FIRST_PAUSE_S

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.exceptions import ExperimentalWarning
+from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages._cached_storage import _CachedStorage
 from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial
 from sqlalchemy.exc import OperationalError
 
 from objectives.goals import Objective
@@ -54,6 +55,28 @@ class Journal(JournalFileBackend):
                 self._forced_s = time.monotonic()
 
 
+class AnswerLost(Exception):
+    """A trial may or may not have been made: the database failed before it said so."""
+
+
+class Database(RDBStorage):
+    """A database in which nobody else asks for trials of our study.
+
+    Optuna makes a trial again when the answer of the database was lost, and then there may be two.
+    Here it is told instead, so that the search finds out what is there, as after a kill.
+    """
+
+    def _create_new_trial(self, *arguments: Any, **options: Any) -> FrozenTrial:
+        self._made = False
+        return super()._create_new_trial(*arguments, **options)
+
+    def _get_prepared_new_trial(self, *arguments: Any, **options: Any) -> Any:
+        if self._made:
+            raise AnswerLost("the answer to a new trial was lost")
+        self._made = True
+        return super()._get_prepared_new_trial(*arguments, **options)
+
+
 def open_storage(directory: Path, url: str | None) -> BaseStorage:
     """The storage behind `url`, or the journal of the directory, which is made if need be.
 
@@ -71,7 +94,9 @@ def open_storage(directory: Path, url: str | None) -> BaseStorage:
             remedy="name a file, for example sqlite:///study.db",
         )
     try:
-        return _CachedStorage(RDBStorage(url, engine_kwargs=engine_options(url)))
+        return _CachedStorage(Database(url, engine_kwargs=engine_options(url)))
+    except StorageInternalError as error:
+        raise unavailable(url, error.__cause__ or error) from None
     except OperationalError as error:
         if url.startswith("sqlite") or REFUSED.search(str(error)):
             raise _not_opened(url, error) from None
@@ -91,7 +116,7 @@ def opened_storage(directory: Path, url: str | None) -> Iterator[BaseStorage]:
             storage._backend.engine.dispose()
 
 
-def unavailable(url: str, error: Exception) -> StorageUnavailable:
+def unavailable(url: str, error: BaseException) -> StorageUnavailable:
     """The error of a database that does not answer; the password is not in it."""
     return StorageUnavailable(_reason(url, error), without_password(url))
 
@@ -195,10 +220,10 @@ def _not_opened(url: str, error: Exception) -> InputError:
     )
 
 
-def _reason(url: str, error: Exception) -> str:
+def _reason(url: str, error: BaseException) -> str:
     """What a driver says, though never the URL it was given."""
     return _first_line(error).replace(url, without_password(url))
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
