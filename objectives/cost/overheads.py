@@ -56,9 +56,8 @@ class OlderReleases(Block):
 
 
 class Grouped(Block):
-    """Rows of a tile of grouped products, and the width of an expert slice at half efficiency."""
+    """Inner width of an expert slice at which grouped products reach half their efficiency."""
 
-    tile_rows: int
     half_width: float
 
 
