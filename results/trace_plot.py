@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Values = npt.NDArray[np.float64]
 CURVE_POINTS = 400
+TIME_UNITS = (("days", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def draw_trace(
@@ -27,11 +28,13 @@ def draw_trace(
     samples: Mapping[str, Values],
     arrival_s: Values,
     hit_by_cache_tokens: Mapping[str, float],
+    endless_hit: float | None = None,
 ) -> None:
     """Write a PNG of 1600 x 1000 pixels with four panels.
 
     They show the distributions of lengths and, where there are sessions, of pauses, from
-    `samples` by name; the arrivals in time; and the hit rate against the size of the cache.
+    `samples` by name; the arrivals in time; and the hit rate against the size of the cache, with
+    that of an endless one.
     """
     from matplotlib.figure import Figure  # an eighth of a second that other commands can save
 
@@ -39,20 +42,17 @@ def draw_trace(
     figure.suptitle(title, color=INK, fontsize=16)
     lengths, pauses, arrivals, hits = figure.subplots(2, 2).flat
     tokens = {name: values for name, values in samples.items() if name.endswith("_tokens")}
-    _distributions(lengths, tokens, "Tokens of a request")
-    _distributions(pauses, _chosen(samples, "pause_s"), "Pause before a turn, s")
+    _distributions(lengths, tokens, "Tokens of a request", "there are no requests")
+    pause_s = {name: samples[name] for name in ("pause_s",) if name in samples}
+    _distributions(pauses, pause_s, "Pause before a turn, s", "no turn pauses after another")
     _arrivals(arrivals, arrival_s)
-    _hits(hits, hit_by_cache_tokens)
+    _hits(hits, hit_by_cache_tokens, endless_hit)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", metadata={"Software": None})
     write_atomically(path, picture.getvalue())
 
 
-def _chosen(samples: Mapping[str, Values], name: str) -> dict[str, Values]:
-    return {name: samples[name]} if name in samples else {}
-
-
-def _distributions(axes: Axes, samples: Mapping[str, Values], label: str) -> None:
+def _distributions(axes: Axes, samples: Mapping[str, Values], label: str, none: str) -> None:
     _prepare(axes, label, "Share below, %")
     shares = np.linspace(0, 100, CURVE_POINTS)
     drawn = False
@@ -65,7 +65,7 @@ def _distributions(axes: Axes, samples: Mapping[str, Values], label: str) -> Non
         axes.set_xscale("log")
         axes.legend(frameon=False)
     else:
-        _say_none(axes)
+        _say(axes, none)
 
 
 def _least(values: Values) -> float:
@@ -74,22 +74,28 @@ def _least(values: Values) -> float:
 
 
 def _arrivals(axes: Axes, arrival_s: Values) -> None:
-    _prepare(axes, "Time, s", "Arrivals per second")
     span_s = float(arrival_s[-1])
+    unit, seconds = next((u, n) for u, n in TIME_UNITS if span_s >= 3 * n or n == 1)
+    _prepare(axes, f"Time, {unit}", "Arrivals per second")
     if not span_s > 0:
-        _say_none(axes)
+        _say(axes, "all requests arrive at one moment, or no times are recorded")
         return
     counts, edges = np.histogram(arrival_s, bins=min(120, max(10, len(arrival_s) // 20)))
-    axes.stairs(counts / np.diff(edges), edges, color=OKABE_ITO[0], fill=True, alpha=0.6)
+    rates = counts / np.diff(edges)
+    axes.stairs(rates, edges / seconds, color=OKABE_ITO[0], fill=True, alpha=0.6)
 
 
-def _hits(axes: Axes, hit_by_cache_tokens: Mapping[str, float]) -> None:
+def _hits(axes: Axes, hit_by_cache_tokens: Mapping[str, float], endless: float | None) -> None:
     _prepare(axes, "Tokens in the cache", "Input found in the cache, %")
     if not hit_by_cache_tokens:
-        _say_none(axes)
+        _say(axes, "nothing is known of prefixes")
         return
     sizes = [int(size) for size in hit_by_cache_tokens]
     axes.plot(sizes, [100 * hit for hit in hit_by_cache_tokens.values()], "o-", color=OKABE_ITO[2])
+    if endless is not None:
+        label = f"endless cache: {100 * endless:.1f} %"
+        axes.axhline(100 * endless, color=SOFT_INK, linestyle="--", linewidth=1, label=label)
+        axes.legend(frameon=False, loc="lower right")
     axes.set_xscale("log")
     axes.set_ylim(0, 100)
 
@@ -97,9 +103,13 @@ def _hits(axes: Axes, hit_by_cache_tokens: Mapping[str, float]) -> None:
 def _prepare(axes: Any, x: str, y: str) -> None:
     axes.set_xlabel(x, color=SOFT_INK)
     axes.set_ylabel(y, color=SOFT_INK)
+    axes.set_axisbelow(True)
     axes.grid(color=GRID)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _say_none(axes: Any) -> None:
-    axes.text(0.5, 0.5, "nothing is known of this", ha="center", transform=axes.transAxes)
+def _say(axes: Any, words: str) -> None:
+    """An empty panel that says why."""
+    axes.text(0.5, 0.5, words, ha="center", color=SOFT_INK, transform=axes.transAxes)
+    axes.set(xticks=[], yticks=[], ylabel="")
+    axes.spines[:].set_visible(False)

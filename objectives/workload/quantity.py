@@ -18,6 +18,8 @@ from spaces.errors import InputError
 PERCENTS = (0, 1, 2, *range(5, 91, 5), 92.5, 95, 97, 98, 99, 99.5, 99.9, 100)
 GEOMETRIC_FROM = 0.9
 STRATA = 125
+SPREAD_STRATA = 25
+GOLDEN = (math.sqrt(5) - 1) / 2
 _NORMAL = NormalDist()
 
 
@@ -189,30 +191,40 @@ _SHAPES = (
 def even_shares(stream: np.random.Generator, n: int) -> Seconds:
     """`n` shares in (0, 1), each uniform, evenly spread over every 125 of them.
 
-    Each block holds one number in each of 125 equal strata, in random order: quantiles of what is
-    drawn from them are near those of the distribution. More of them begin with the same ones.
+    Each block holds one number in each of 125 equal strata, in random order; where it lies in its
+    stratum changes from block to block by the golden ratio, so that rare values are even over many
+    blocks too. Quantiles of what is drawn from them are near those of the distribution. More of
+    them begin with the same ones.
     """
     blocks = -(-n // STRATA)
-    shares = [(stream.permutation(STRATA) + stream.random(STRATA)) / STRATA for _ in range(blocks)]
-    drawn: Seconds = np.clip(np.concatenate([np.zeros(0), *shares])[:n], 1e-12, 1 - 1e-12)
-    return drawn
+    within = stream.random(STRATA)
+    strata = np.array([stream.permutation(STRATA) for _ in range(blocks)]).reshape(-1)
+    turned = GOLDEN * np.repeat(np.arange(blocks), STRATA)
+    drawn = (strata + (within[strata.astype(int)] + turned) % 1.0) / STRATA
+    shares: Seconds = np.clip(drawn[:n], 1e-12, 1 - 1e-12)
+    return shares
 
 
 def spread_shares(stream: np.random.Generator, n: int, quantities: int) -> Seconds:
-    """Shares in (0, 1) of several quantities [quantities, n], even in all of them together.
+    """Shares in (0, 1) of several quantities [quantities, n], even in each and all together.
 
-    They are the sequence of Roberts (2018), whose steps are powers of the root of
-    x^(quantities + 1) = x + 1, from a random start: the first `n` points fill the cube evenly for
-    any `n`, so that parts of a sample that are chosen by one quantity have even shares of the
-    others.
+    Their order is that of the sequence of Roberts (2018), whose steps are powers of the root of
+    x^(quantities + 1) = x + 1, from a random start: its points fill the cube evenly, so that parts
+    of a sample that are chosen by one quantity have even shares of the others. Every 25 points
+    have one share in each of 25 equal strata; where it lies in there changes from one 25 to the
+    next by the golden ratio. More points begin with the same ones.
     """
     root = 2.0
     for _ in range(64):
         root = (1.0 + root) ** (1.0 / (quantities + 1))
     steps = root ** -np.arange(1, quantities + 1)
-    begins = stream.random(quantities)
-    shares = (begins[:, None] + steps[:, None] * np.arange(n)) % 1.0
-    clipped: Seconds = np.clip(shares, 1e-12, 1 - 1e-12)
+    begins, within = stream.random(quantities), stream.random((quantities, SPREAD_STRATA))
+    blocks = -(-n // SPREAD_STRATA)
+    points = (begins[:, None] + steps[:, None] * np.arange(blocks * SPREAD_STRATA)) % 1.0
+    ranks = points.reshape(quantities, blocks, SPREAD_STRATA).argsort(axis=2).argsort(axis=2)
+    turned = (within[:, None, :] + GOLDEN * np.arange(blocks)[None, :, None]) % 1.0
+    shares = (ranks + np.take_along_axis(turned, ranks, axis=2)) / SPREAD_STRATA
+    clipped: Seconds = np.clip(shares.reshape(quantities, -1)[:, :n], 1e-12, 1 - 1e-12)
     return clipped
 
 

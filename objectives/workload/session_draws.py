@@ -33,8 +33,8 @@ STREAMS = (
     "user_pause",
 )
 
-# The sequence of five dimensions is even in the three of them that sessions have.
-SPREAD = 5
+# What sessions have of their own: first input, turns, growth, runs of tools, ends at limits.
+TRAITS = 5
 LESS = 0.5
 
 
@@ -42,15 +42,16 @@ LESS = 0.5
 class DrawnSessions:
     """What is drawn for each session [m].
 
-    `z_turns` and `scale` are normal values: the rank of its number of turns, and what is its own
-    in growth.
+    `z_growth` and `z_runs` are normal values: what is its own in growth and in runs of tools.
+    `u_ends` is a share: the lowest end at their first limit.
     """
 
     start: Tokens
     first_input: Seconds
     turns: Tokens
-    z_turns: Seconds
-    scale: Seconds
+    z_growth: Seconds
+    z_runs: Seconds
+    u_ends: Seconds
     begin_s: Seconds
 
 
@@ -71,31 +72,34 @@ class DrawnTurns:
 
 
 def drawn_sessions(spec: SessionSpec, seed: int, count: int) -> DrawnSessions:
-    """One draw chooses the start and, within its share, the first input."""
-    weights = np.array([start.share for start in spec.starts])
-    steps = np.cumsum(weights) / weights.sum()
-    u, other, *_, last = spread_shares(stream_of(seed, "sessions"), count, SPREAD)
-    chosen = np.minimum(np.searchsorted(steps, u, side="right"), len(steps) - 1)
-    within = (u - (steps - weights / weights.sum())[chosen]) / (weights / weights.sum())[chosen]
-    within = np.clip(within, 1e-12, 1 - 1e-12)
-    own = normal_at(other)
-    scale = normal_at(last)
-    by_input = np.array([start.turns_by_input for start in spec.starts])[chosen]
-    z_turns = by_input * normal_at(within) + np.sqrt(1 - by_input**2) * own
-    first_input, turns = np.empty(count), np.empty(count)
+    """Starts by their shares, and within each of them even traits of its sessions."""
+    stream = stream_of(seed, "sessions")
+    chosen = _chosen_starts(spec, spread_shares(stream, count, 1)[0])
+    first_input, turns, z_growth, z_runs, u_ends = (np.empty(count) for _ in range(TRAITS))
     for place, start in enumerate(spec.starts):
         mine = chosen == place
-        first_input[mine] = first_inputs(spec, start, within[mine])
-        turns[mine] = start.turns.at(share_of(z_turns[mine]))
+        u_input, *others, u_ends[mine] = spread_shares(stream, int(mine.sum()), TRAITS)
+        z_input, z_own, z_pace, z_runs[mine] = map(normal_at, (u_input, *others))
+        first_input[mine] = first_inputs(spec, start, u_input)
+        z_turns = _mixed(z_input, z_own, start.turns_by_input)
+        z_growth[mine] = _mixed(z_turns, z_pace, spec.growth_by_turns)
+        turns[mine] = start.turns.at(share_of(z_turns))
     gaps = spec.arrivals.gaps(stream_of(seed, "arrival"), count) * mean_turns(spec)
     return DrawnSessions(
         start=chosen,
         first_input=np.maximum(np.rint(first_input), 1),
         turns=np.maximum(np.rint(turns), 1).astype(np.int64),
-        z_turns=z_turns,
-        scale=scale,
+        z_growth=z_growth,
+        z_runs=z_runs,
+        u_ends=u_ends,
         begin_s=np.cumsum(gaps) - gaps[0],
     )
+
+
+def _chosen_starts(spec: SessionSpec, u: Seconds) -> Tokens:
+    weights = np.array([start.share for start in spec.starts])
+    steps = np.cumsum(weights) / weights.sum()
+    return np.minimum(np.searchsorted(steps, u, side="right"), len(steps) - 1)
 
 
 def first_inputs(spec: SessionSpec, start: Start, u: Seconds) -> Seconds:
@@ -116,35 +120,51 @@ def mean_turns(spec: SessionSpec) -> float:
 
 def drawn_turns(spec: SessionSpec, seed: int, drawn: DrawnSessions) -> DrawnTurns:
     """All turns of the drawn sessions, one session after another."""
-    n = int(drawn.turns.sum())
+    start_of = np.repeat(drawn.start, drawn.turns)
 
     def shares(quantity: str) -> Seconds:
-        return even_shares(stream_of(seed, quantity), n)
+        return _even_by_start(seed, quantity, start_of)
+
+    def of_turns(trait: Seconds) -> Seconds:
+        return np.repeat(trait, drawn.turns)
 
     z_output = normal_at(shares("output"))
     before = np.roll(z_output, 1)
     z_growth = _mixed(before, normal_at(shares("growth")), spec.growth_by_output)
     between = math.sqrt(spec.growth_between_sessions)
-    z_growth = _mixed(np.repeat(drawn.scale, drawn.turns), z_growth, between)
+    z_growth = _mixed(of_turns(drawn.z_growth), z_growth, between)
     z_growth += _opening(spec, drawn)
+    z_growth += np.array([start.growth_shift for start in spec.starts])[start_of]
     pause = shares("pause")
     z_answer = _mixed(z_output, normal_at(shares("answer")), spec.answer_by_output)
     run = spec.tool_turns or Quantity(constant=0)
-    long = np.repeat(drawn.z_turns, drawn.turns)
-    z_run = _mixed(long, normal_at(shares("tool_run")), spec.tool_turns_by_turns)
+    alike = math.sqrt(spec.tool_turns_between_sessions)
+    z_run = _mixed(of_turns(drawn.z_runs), normal_at(shares("tool_run")), alike)
+    z_run += spec.tool_turns_shift
     tool_pause = spec.tool_pause_s or spec.user_pause_s
+    # Users' pauses are taken one after another by whichever turn is a user's.
+    user_pause = even_shares(stream_of(seed, "user_pause"), len(start_of))
     return DrawnTurns(
         growth=_growth(spec, z_growth),
         late_growth=_growth(spec, z_growth, late=True),
         output=whole_tokens(spec.output_tokens.at(share_of(z_output)) * spec.token_scale),
         tool_run=np.rint(run.at(share_of(z_run))).astype(np.int64),
         tool_pause_s=cut_pauses(spec, tool_pause.at(pause)),
-        user_pause_s=cut_pauses(spec, spec.user_pause_s.at(shares("user_pause"))),
+        user_pause_s=cut_pauses(spec, spec.user_pause_s.at(user_pause)),
         answer_s=spec.answer_s.at(share_of(z_answer)),
         pause=pause,
         event=shares("event"),
         event_size=shares("event_size"),
     )
+
+
+def _even_by_start(seed: int, quantity: str, start_of: Tokens) -> Seconds:
+    """Shares that are even among the turns [total] of each start."""
+    shares = np.empty(len(start_of))
+    for place in range(int(start_of.max()) + 1):
+        mine = start_of == place
+        shares[mine] = even_shares(stream_of(seed, quantity, place), int(mine.sum()))
+    return shares
 
 
 def _growth(spec: SessionSpec, z: Seconds, late: bool = False) -> Seconds:
@@ -186,7 +206,7 @@ def cut_pauses(spec: SessionSpec, pauses: Seconds) -> Seconds:
     return scaled if spec.pause_cap_s is None else np.minimum(scaled, spec.pause_cap_s)
 
 
-def stream_of(seed: int, quantity: str) -> np.random.Generator:
-    """The random stream of one quantity."""
-    key = (STREAMS.index(quantity),)
+def stream_of(seed: int, quantity: str, start: int = 0) -> np.random.Generator:
+    """The random stream of one quantity, that of sessions of one start."""
+    key = (STREAMS.index(quantity), start)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

@@ -25,14 +25,18 @@ Correlation = Annotated[float, Field(ge=-1, le=1)]
 class Start(Document):
     """Sessions that begin alike: how long their first input is, how many turns they have.
 
-    `share` weighs the starts. `turns_by_input` is the rank correlation of the two lengths.
-    Contexts stay below `context_limit`: what happens there is said by the session.
+    `share` weighs the starts. `turns_by_input` is the rank correlation of the two lengths. Turns
+    add more or less than those of other starts by `growth_shift`, in normal values. Contexts stay
+    below `context_limit_tokens`: what happens there is said by the session, but for `ends`, which
+    replaces that of its compaction.
     """
 
     share: PositiveFloat = 1.0
     first_input_tokens: Quantity
     turns: Quantity
     turns_by_input: Correlation = 0.0
+    growth_shift: Annotated[float, Field(ge=-2, le=2)] = 0.0
+    ends: Share | None = None
     context_limit_tokens: PositiveInt | None = None
 
 
@@ -53,14 +57,15 @@ class Compaction(Document):
     """A context that would pass `at` times the limit goes on from a summary.
 
     The turn then has `to_tokens` of input, at most half the limit, of which `kept_tokens` are
-    cached. A session of which
-    at most the share `ends_within` of its turns is left ends there instead.
+    cached. The share `ends` of the sessions that come there ends instead, and a further
+    `ends_later` at each later limit.
     """
 
     at: Quantity
     to_tokens: Quantity
     kept_tokens: Quantity
-    ends_within: Share = 0.0
+    ends: Share = 0.0
+    ends_later: Share = 0.0
 
 
 class Invalidation(Document):
@@ -96,15 +101,19 @@ class SessionSpec(Document):
     A turn adds to the context of the turn before either `growth_tokens`, of which its answer is
     part, or that answer and `external_tokens`. `growth_by_output` is the rank correlation of
     what is added and that answer; `growth_between_sessions` is the part of the variance of growth
-    (as a normal variable of the same ranks) that lies between sessions.
+    (as a normal variable of the same ranks) that lies between sessions, `growth_by_turns` the
+    correlation of that part with the number of turns.
 
     The first turns after the first input may add more: `opening_shifts` raise the normal value of
     their growth, one after the other.
 
-    After each user turn come `tool_turns` turns of tools, more of them in sessions of many turns
-    as `tool_turns_by_turns` says; without it all later turns are a
-    user's. `pause_s` of each kind is the time from the end of the turn before. `answer_s` is how
-    long answers took where the figures were recorded; arrivals recorded in the workload assume it.
+    After each user turn come `tool_turns` turns of tools; without it all later turns are a user's.
+    The part `tool_turns_between_sessions` of their variance (as a normal variable of the same
+    ranks) lies between sessions. Sessions of short runs have more of them: `tool_turns_shift`, in
+    normal values, makes up for it.
+
+    `pause_s` of each kind is the time from the end of the turn before. `answer_s` is how long
+    answers took where the figures were recorded; arrivals recorded in the workload assume it.
     With `fresh_context` a turn keeps nothing but the shared prefix, and its input is as long as a
     first one. `context_limit_tokens` replaces the limits of all starts; sessions that would begin
     beyond the least context of a compaction begin there.
@@ -124,11 +133,13 @@ class SessionSpec(Document):
     external_tokens: Quantity | None = None
     growth_by_output: Correlation = 0.0
     growth_between_sessions: Share = 0.0
+    growth_by_turns: Correlation = 0.0
     large_growth: LargeGrowth | None = None
     output_tokens: Quantity
     opening_shifts: tuple[Annotated[float, Field(ge=-4, le=4)], ...] = ()
     tool_turns: Quantity | None = None
-    tool_turns_by_turns: Correlation = 0.0
+    tool_turns_between_sessions: Share = 0.0
+    tool_turns_shift: Annotated[float, Field(ge=-2, le=2)] = 0.0
     tool_pause_s: Quantity | None = None
     user_pause_s: Quantity
     answer_s: Quantity

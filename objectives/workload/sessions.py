@@ -19,7 +19,7 @@ from objectives.workload.session_draws import (
     whole_tokens,
 )
 from objectives.workload.session_rows import Rows
-from objectives.workload.session_spec import SessionSpec, Start
+from objectives.workload.session_spec import Compaction, SessionSpec, Start
 from objectives.workload.workload import (
     APPEND,
     COMPACTION,
@@ -93,6 +93,7 @@ class _Path:
     first: int
     tools_left: int = 0
     trigger_tokens: float = math.inf
+    limits_met: int = 0
 
     def walk(self, agents: np.random.Generator) -> None:
         """Add the turns of the session, and of the agents it begins, to the rows."""
@@ -188,9 +189,9 @@ class _Path:
     def _compacted(self, turn: int) -> tuple[int, int] | None:
         """Input and kept tokens after a compaction; None where the session ends instead."""
         compaction = self.spec.compaction
-        turns = int(self.drawn.turns[self.session])
-        left = self.first + turns - turn
-        if compaction is None or left <= compaction.ends_within * turns:
+        if compaction is None:
+            return None
+        if self._ends(compaction):
             return None
         u = self.turns.event_size[turn : turn + 1]
         self._next_context(turn)
@@ -200,6 +201,14 @@ class _Path:
         after = min(after, MOST_AFTER_COMPACTION * limit)
         kept = compaction.kept_tokens.at(1 - u)[0] * self.spec.token_scale
         return max(1, round(after)), round(kept)
+
+    def _ends(self, compaction: Compaction) -> bool:
+        """Whether the session ends at the limit it comes to."""
+        own = self._start().ends
+        ends = compaction.ends if own is None else own
+        ends += self.limits_met * compaction.ends_later
+        self.limits_met += 1
+        return bool(self.drawn.u_ends[self.session] < ends)
 
     def _invalid(self, turn: int, before: int) -> bool:
         rule = self.spec.invalidation

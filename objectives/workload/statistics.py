@@ -15,16 +15,27 @@ from objectives.workload.session_statistics import lengths, session_statistics, 
 from objectives.workload.turns import hit_tokens, turn_tokens
 from objectives.workload.workload import Seconds, Workload
 
-CACHE_TOKENS = (100_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000)
-BIN_SECONDS = (1, 10, 60)
+CACHE_TOKENS = (
+    10_000,
+    30_000,
+    100_000,
+    300_000,
+    1_000_000,
+    3_000_000,
+    10_000_000,
+    30_000_000,
+    100_000_000,
+    300_000_000,
+)
+BINS_S = (1, 10, 60)
 
 
 def describe(workload: Workload) -> dict[str, Any]:
     """Statistics of at least one request, ready for JSON; `None` where one is not defined.
 
-    `rate_per_s` is (n - 1) / span. Percentiles are interpolated linearly. `dispersion` is the
-    variance of the requests counted in bins of so many seconds over their mean: 1 for Poisson
-    arrivals. The bins start at the first request and the last one may be partial.
+    `rate_per_s` is (n - 1) / span. Percentiles are interpolated linearly. The index of
+    dispersion is the variance of the requests counted in bins of so many seconds over their mean:
+    1 for Poisson arrivals. The bins start at the first request and the last one may be partial.
     `distinct_arrival_times` far below `requests` shows that a trace records times on a grid, and
     that its burstiness below the grid's step is an artefact. `prefix_reuse` is `None` without
     prefix information; see `prefix_hit_tokens` for the fractions of input tokens in it.
@@ -40,7 +51,7 @@ def describe(workload: Workload) -> dict[str, Any]:
         "rate_per_s": (len(workload) - 1) / span_s if span_s > 0 else None,
         "distinct_arrival_times": len(np.unique(arrival_s)),
         "interarrival_cv": _interarrival_cv(arrival_s),
-        "dispersion": {str(width): _dispersion(arrival_s, width) for width in BIN_SECONDS},
+        "dispersion_by_bin_s": {str(width): _dispersion(arrival_s, width) for width in BINS_S},
         "input_tokens": lengths(workload.input_tokens),
         "output_tokens": lengths(workload.output_tokens),
         "prefix_reuse": _prefix_reuse(workload) if workload.block_tokens else None,

@@ -108,6 +108,7 @@ def _draw(out: Path, workload: Workload, statistics: dict[str, Any]) -> None:
         quantities(workload),
         workload.arrival_s,
         reuse["hit_by_cache_tokens"] if reuse else {},
+        reuse["hit_fraction"] if reuse else None,
     )
     say(f"wrote {out}")
 

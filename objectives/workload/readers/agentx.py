@@ -38,6 +38,7 @@ class _Thread:
     name: str
     last: str | None = None
     last_end_s: float = 0.0
+    end_is_known: bool = True
     rows: list[Row] = field(default_factory=list)
 
 
@@ -45,6 +46,8 @@ def session_rows(session: dict[str, Any], name: str) -> list[Row]:
     """The requests of one session in order of time, each with what it waits for.
 
     A turn waits for whichever ended last before it: the turn before, or a subagent begun since.
+    Recorded pauses count from the last answer whose time is known, so that those after an answer
+    of unknown time are left open.
     A subagent begins with the turn that was under way, or ended last, when its entry was made.
     """
     size = session.get("block_size")
@@ -74,9 +77,8 @@ def _main_turn(
     at_s = _seconds(entry, "t")
     ended = [agent for agent in subagents if agent.last and agent.last_end_s <= at_s]
     before = max([main, *ended], key=lambda thread: thread.last_end_s)
-    thought = entry.get("think_time")
-    pause = thought if before is main and thought is not None else at_s - before.last_end_s
-    _append(main, entry, session, at_s, before.last, max(float(pause), 0.0), None)
+    pause_s = _pause_s(entry, before, at_s, same=before is main)
+    _append(main, entry, session, at_s, before.last, pause_s, None)
 
 
 def _subagent(entry: dict[str, Any], name: str, main: _Thread, session: str) -> _Thread:
@@ -87,23 +89,25 @@ def _subagent(entry: dict[str, Any], name: str, main: _Thread, session: str) -> 
     for place, request in enumerate(requests):
         at_s = _seconds(request, "t") + (begun_s if relative else 0.0)
         first = agent.last is None
-        since = main.last_end_s if first else agent.last_end_s
-        thought = None if first else request.get("think_time")
-        pause = at_s - since if thought is None else thought
-        before = main.last if first else agent.last
+        before = main if first else agent
+        pause_s = _pause_s(request, before, at_s, same=not first)
+        kind = SUBAGENT if first else None
         try:
-            _append(
-                agent,
-                request,
-                session,
-                at_s,
-                before,
-                max(float(pause), 0.0),
-                SUBAGENT if first else None,
-            )
+            _append(agent, request, session, at_s, before.last, pause_s, kind)
         except InputError as error:
             raise error.located("", f"requests.{place}") from None
     return agent
+
+
+def _pause_s(entry: dict[str, Any], before: _Thread, at_s: float, same: bool) -> float | None:
+    """The recorded pause, or the time since the answer before; None where its end is not known.
+
+    `same` says that the entry goes on in the thread it waits for, as recorded pauses mean it.
+    """
+    if not before.end_is_known:
+        return None
+    thought = entry.get("think_time") if same else None
+    return max(float(at_s - before.last_end_s if thought is None else thought), 0.0)
 
 
 def _append(
@@ -112,7 +116,7 @@ def _append(
     session: str,
     at_s: float,
     before: str | None,
-    pause_s: float,
+    pause_s: float | None,
     kind: int | None,
 ) -> None:
     key = f"{thread.name}/{len(thread.rows)}"
@@ -130,12 +134,13 @@ def _append(
             session=session,
             key=(session, key),
             parent=NOTHING if before is None else (session, before),
-            gap_ns=round(pause_s * NS_PER_S),
+            gap_ns=None if pause_s is None else round(pause_s * NS_PER_S),
             service_ns=None if service_s is None else round(float(service_s) * NS_PER_S),
             kind=kind if before is not None else None,
         )
     )
     thread.last, thread.last_end_s = key, at_s + float(service_s or 0.0)
+    thread.end_is_known = service_s is not None
 
 
 def _seconds(entry: dict[str, Any], key: str) -> float:

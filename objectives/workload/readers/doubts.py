@@ -9,6 +9,7 @@ import numpy as np
 from objectives.workload.workload import NO_PARENT, Seconds, Tokens, Workload
 
 PLAUSIBLE_REQUESTS_PER_S = 10_000
+PLAUSIBLE_TOKENS_PER_S = 10_000_000
 PLAUSIBLE_BURST = 1_000
 IMPLAUSIBLE_S_PER_SESSION = 1_000
 ENOUGH_SESSIONS = 10
@@ -23,11 +24,16 @@ def rate_doubts(workload: Workload) -> Iterator[str]:
     """Sentences about arrivals much too fast or too slow, and about pauses of weeks."""
     arrival_s = workload.arrival_s[workload.parent == NO_PARENT]
     requests, span_s = len(arrival_s), float(arrival_s[-1])
+    tokens = int(workload.input_tokens.sum() + workload.output_tokens.sum())
     if span_s == 0 and requests > PLAUSIBLE_BURST:
         yield f"all {requests} requests arrive at one moment: is the unit of the times right?"
     elif span_s > 0 and (requests - 1) / span_s > PLAUSIBLE_REQUESTS_PER_S:
         rate = (requests - 1) / span_s
         yield f"the mean rate is {rate:,.0f} requests/s: is the unit of the times right?"
+    elif span_s > 0 and requests >= ENOUGH_SESSIONS and tokens / span_s > PLAUSIBLE_TOKENS_PER_S:
+        yield (
+            f"{tokens / span_s:,.0f} tokens/s arrive in the mean: is the unit of the times right?"
+        )
     elif requests >= ENOUGH_SESSIONS and span_s / (requests - 1) > IMPLAUSIBLE_S_PER_SESSION:
         yield (
             f"{span_s / (requests - 1):,.0f} s lie between two arrivals in the mean: is the unit "

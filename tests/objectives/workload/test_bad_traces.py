@@ -342,3 +342,15 @@ def test_many_rows_are_read_in_bounded_memory(tmp_path: Path) -> None:
     assert len(workload) == rows
     # Some hundred bytes a request, far from the thousands that rows as objects would take.
     assert peak / rows < 600
+
+
+def test_tokens_in_seconds_read_as_milliseconds_raise_a_doubt(tmp_path: Path) -> None:
+    def trace(step: int) -> Path:
+        row = {"input_length": 12_000, "output_length": 300}
+        return lines(tmp_path / "t", *(row | {"timestamp": step * i} for i in range(40)))
+
+    def doubted(step: int) -> bool:
+        return any("tokens/s arrive" in note for note in read_trace(trace(step)).warnings)
+
+    assert doubted(1)
+    assert not doubted(300)

@@ -204,3 +204,24 @@ def test_vllm_conversations_are_those_described(data_dir: Path) -> None:
     firsts = workload.block_offsets[:-1][workload.parent < 0]
     for place in range(31):
         assert (workload.block_ids[firsts + place] == place).all()
+
+
+def test_cached_input_of_replayed_sessions_is_that_recorded(data_dir: Path) -> None:
+    path = data_dir / "traces" / "agentic_replay_prathmesh" / "batch_1.replay.redacted.jsonl"
+    turns = [turn for row in path.read_text().splitlines() for turn in json.loads(row)["turns"]]
+    recorded = sum(turn["rec_cache_read_tokens"] for turn in turns)
+    workload = read_trace(path).workload
+    # All but the first turn of all, for which nothing was there, in blocks of 64 tokens.
+    expected = recorded - turns[0]["rec_cache_read_tokens"]
+    assert hit_tokens(workload).sum() == pytest.approx(expected, rel=0.002)
+
+
+def test_pauses_after_an_answer_of_unknown_time_do_not_count_from_an_earlier_one(
+    data_dir: Path,
+) -> None:
+    read = read_trace(data_dir / "traces" / "weka_agentx" / "traces")
+    workload = read.workload
+    later = np.flatnonzero(workload.parent >= 0)
+    begun_s = workload.arrival_s[later] - workload.arrival_s[workload.parent[later]]
+    assert (workload.gap_s[later] <= begun_s + 1).all()
+    assert any("assume 40 output tokens/s" in note for note in read.warnings)

@@ -111,15 +111,15 @@ def test_statistics_by_hand() -> None:
     assert statistics["output_tokens"]["max"] == 4
     # Gaps 1, 1, 3: mean 5/3, variance 8/9. Counts 1 1 1 0 0 1: mean 2/3, variance 2/9.
     assert statistics["interarrival_cv"] == pytest.approx((8 / 9) ** 0.5 / (5 / 3))
-    assert statistics["dispersion"]["1"] == pytest.approx(1 / 3)
-    assert statistics["dispersion"]["10"] is None
+    assert statistics["dispersion_by_bin_s"]["1"] == pytest.approx(1 / 3)
+    assert statistics["dispersion_by_bin_s"]["10"] is None
 
 
 def test_requests_at_one_moment_have_no_rate_and_no_burstiness() -> None:
     statistics = describe(workload([0, 0, 0]))
     assert statistics["rate_per_s"] is None
     assert statistics["interarrival_cv"] is None
-    assert set(statistics["dispersion"].values()) == {None}
+    assert set(statistics["dispersion_by_bin_s"].values()) == {None}
     assert statistics["distinct_arrival_times"] == 1
 
 
@@ -127,14 +127,14 @@ def test_requests_at_one_moment_have_no_rate_and_no_burstiness() -> None:
 def test_dispersion_equals_that_of_all_bins_counted(gaps: list[float]) -> None:
     arrival_s = [0.0, *np.cumsum(gaps).tolist()]
     statistics = describe(workload(arrival_s))
-    for width, dispersion in statistics["dispersion"].items():
+    for width, dispersion in statistics["dispersion_by_bin_s"].items():
         counts = np.bincount(np.array(arrival_s, dtype=np.float64).astype(int) // int(width))
         expected = counts.var() / counts.mean() if len(counts) > 1 else None
         assert dispersion == (None if expected is None else pytest.approx(expected, abs=1e-9))
 
 
 def test_a_gap_of_centuries_does_not_fill_the_memory() -> None:
-    assert describe(workload([0, 1e10]))["dispersion"]["1"] == pytest.approx(1)
+    assert describe(workload([0, 1e10]))["dispersion_by_bin_s"]["1"] == pytest.approx(1)
 
 
 def test_statistics_are_json() -> None:
@@ -180,5 +180,5 @@ def test_azure_code_trace_has_its_published_statistics(data_dir: Path) -> None:
     assert statistics["output_tokens"]["p99"] == pytest.approx(252, abs=1)
     assert statistics["rate_per_s"] == pytest.approx(2.57, abs=0.005)
     assert statistics["interarrival_cv"] == pytest.approx(13.15, abs=0.05)
-    dispersion = [round(statistics["dispersion"][width]) for width in ("1", "10", "60")]
+    dispersion = [round(statistics["dispersion_by_bin_s"][width]) for width in ("1", "10", "60")]
     assert dispersion == [13, 71, 161]
