@@ -92,7 +92,7 @@ def test_a_run_stops_after_its_time_and_does_not_measure_the_warm_up(tmp_path: P
 
 
 def test_agentx_fills_its_time_with_as_many_rounds_as_it_takes(tmp_path: Path) -> None:
-    load = {"concurrency": 4, "rules": "agentx", "duration_s": 600}
+    load = {"concurrency": 4, "rules": "agentx", "duration_s": 1500}
     agents = {
         "preset": "agentic-coding",
         "requests": 60,
