@@ -82,7 +82,8 @@ def _setup(plan: DeploymentPlan, pool: Pool, site: Site) -> PoolSetup:
         kv_blocks=ledger.kv_blocks(plan.block_size),
         request_blocks=ledger.request_blocks(plan.block_size),
         costs=pool_costs(plan, pool, site),
-        host_tokens=host_kv_tokens(site.model, pool, plan),
+        host_tokens=host_kv_tokens(site.model, pool, plan, plan.kv.host_gb_per_chip),
+        swap_tokens=host_kv_tokens(site.model, pool, plan, plan.kv.swap_gb_per_chip),
         host_s_per_token=_host_s_per_token(plan, pool, site),
         link_bytes_per_s=link_of(plan, pool, site).bytes_per_s,
         admission_steps=engine.admission_steps if pool.takes_prompts else 1,
@@ -92,7 +93,7 @@ def _setup(plan: DeploymentPlan, pool: Pool, site: Site) -> PoolSetup:
 
 def _host_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
     """Seconds to bring a token's KV into every chip of a rank, each over its own host link."""
-    if not plan.kv.host_gb_per_chip:
+    if not plan.kv.host_gb_per_chip and not plan.kv.swap_gb_per_chip:
         return 0.0
     link = host_link(pool, site.chips[pool.chip])
     one_chip = link.bytes_per_s / pool.chips_per_replica

@@ -75,6 +75,8 @@ def describe_settings(plan: DeploymentPlan) -> str:
     ]
     if plan.kv.host_gb_per_chip:
         words.append(f"{plan.kv.host_gb_per_chip:g} GB host KV per chip")
+    if plan.kv.swap_gb_per_chip:
+        words.append(f"{plan.kv.swap_gb_per_chip:g} GB swap space per chip")
     if plan.kv.shared_gb:
         words.append(f"{plan.kv.shared_gb:g} GB shared KV store")
     if plan.kv.retention != "lru":

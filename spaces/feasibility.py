@@ -60,9 +60,10 @@ def _figures_needed(plan: DeploymentPlan, pool: Pool, site: Site) -> Iterator[st
         yield "scaleup_gb_per_s"
     if pool.chips_per_replica > chip.scaleup_size or apart or plan.kv.shared_gb:
         yield "scaleout_gb_per_s"
-    if plan.kv.host_gb_per_chip and chip.own_dram:
+    offloads = plan.kv.host_gb_per_chip or plan.kv.swap_gb_per_chip
+    if offloads and chip.own_dram:
         yield from ("memory_levels.ddr.gb", "memory_levels.ddr.gb_per_s")
-    elif plan.kv.host_gb_per_chip:
+    elif offloads:
         yield from ("host_dram_gb", "host_link_gb_per_s")
 
 
@@ -283,18 +284,19 @@ def _longest_context(plan: DeploymentPlan, pool: Pool, site: Site) -> int:
 
 
 def host_memory_suffices(plan: DeploymentPlan, site: Site) -> Infeasible | None:
-    """The host tier is no larger than the host memory, or DRAM of its own, of a chip."""
+    """Host tier and swap space are no larger than the host memory, or own DRAM, of a chip."""
+    wanted = plan.kv.host_gb_per_chip + plan.kv.swap_gb_per_chip
     for pool in plan.pools:
-        if not plan.kv.host_gb_per_chip:
+        if not wanted:
             continue
         chip = site.chips[pool.chip]
         there = chip.offload_gb
-        if plan.kv.host_gb_per_chip > there:
+        if wanted > there:
             reason = (
-                f"host tier of {plan.kv.host_gb_per_chip:g} GB a chip, a {pool.chip} has "
+                f"host tier and swap space of {wanted:g} GB a chip, a {pool.chip} has "
                 f"{there:g} GB of {'its own DRAM' if chip.own_dram else 'host memory'}"
             )
-            return Infeasible("host memory", reason, plan.kv.host_gb_per_chip / there - 1)
+            return Infeasible("host memory", reason, wanted / there - 1)
     return None
 
 

@@ -131,11 +131,14 @@ class KvTiers(Document):
     Retention: `lru` moves cached blocks down a tier when HBM needs their room; `write-through`
     copies them down as soon as they are computed; `offload-at-turn-end` moves them down when their
     request ends; `drop-after-idle` is `lru` that forgets blocks after `idle_limit_s` without use.
+    A request preempted while it decodes is swapped to host memory within `swap_gb_per_chip`, which
+    is apart from the host tier; without it, it is computed again.
     """
 
     retention: Retention = "lru"
     idle_limit_s: PositiveFloat | None = None
     host_gb_per_chip: Annotated[float, Field(ge=0)] = 0.0
+    swap_gb_per_chip: Annotated[float, Field(ge=0)] = 0.0
     shared_gb: Annotated[float, Field(ge=0)] = 0.0
     shared_gb_per_s: PositiveFloat | None = None
 

@@ -182,7 +182,7 @@ class _Branch:
         variants = self.pools[place]
         host = np.array(
             [
-                float(host_kv_tokens(self.site.model, pool, setting))
+                float(host_kv_tokens(self.site.model, pool, setting, setting.kv.host_gb_per_chip))
                 if setting.kv.host_gb_per_chip
                 else 0.0
                 for pool in self.plans.variants[place]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from objectives.simulator.cache import available_blocks, blocks_for, matched_blocks
 from objectives.simulator.jit import compiled
-from objectives.simulator.state import State
+from objectives.simulator.state import SWAPPED, State
 
 
 @compiled
@@ -24,7 +24,12 @@ def may_admit(state: State, rank_id: int) -> bool:
     if rank.waiting == 0 or rank.running >= state.pools[rank.pool].seats:
         return False
     request_id = rank.queue_head
-    found, below, idle = matched_blocks(state, rank_id, request_id)
+    found, below, idle = 0, 0, 0
+    if state.requests[request_id].phase == SWAPPED:
+        if state.requests[request_id].fetches > 0:
+            return False  # its KV is still on the way out
+    else:
+        found, below, idle = matched_blocks(state, rank_id, request_id)
     needed = admission_blocks(state, rank_id, request_id, found, below)
     pool = state.pools[rank.pool]
     left = available_blocks(state, rank_id) - needed - idle * pool.blocks_per_slot

@@ -31,6 +31,9 @@ from objectives.simulator.state import (
     NONE,
     PREFILLING,
     RECEIVING,
+    SWAP_IN,
+    SWAP_OUT,
+    SWAPPED,
     WAITING,
     State,
 )
@@ -156,16 +159,30 @@ def _latest_at_hand(state: State, rank_id: int) -> int:
 
 @compiled
 def _preempt(state: State, rank_id: int, request_id: int) -> None:
-    """Take a request off its seat and its blocks; it waits first in line to be computed again."""
+    """Take a request off its seat and its blocks; it waits first in line.
+
+    If it decodes and host memory has room its KV is swapped out, and comes back when the request
+    is admitted again; otherwise it is computed again. Its blocks are free at once: what is to
+    leave them is copied before the next step writes to them.
+    """
     rank = state.ranks[rank_id]
     request = state.requests[request_id]
     release(state, rank_id, request_id, request.shared_blocks, request.private_blocks)
     request.shared_blocks = 0
     request.private_blocks = 0
-    request.computed = 0
-    request.target = request.input + request.generated
     request.preemptions += 1
-    request.phase = WAITING
+    room = state.pools[rank.pool].swap_tokens - rank.swapped_tokens
+    if request.phase == DECODING and request.computed <= room:
+        request.phase = SWAPPED
+        request.target = request.computed
+        request.fetches = 1
+        rank.swapped_tokens += request.computed
+        size = kv_bytes(state, request.computed)
+        start_flow(state, SWAP_OUT, request_id, rank.host_link, NONE, size)
+    else:
+        request.computed = 0
+        request.target = request.input + request.generated
+        request.phase = WAITING
     request.queued_s = state.clock[0].now_s
     _leave_seat(state, rank_id, request_id)
     request.next = rank.queue_head if rank.waiting > 0 else NONE
@@ -233,6 +250,9 @@ def _admit(state: State, rank_id: int) -> int:
     if request.phase == HANDED_OFF:
         _receive(state, rank_id, request_id)
         return int(request_id)
+    if request.phase == SWAPPED:
+        _swap_in(state, rank_id, request_id)
+        return int(request_id)
     found, _, _ = matched_blocks(state, rank_id, request_id)
     private = admission_blocks(state, rank_id, request_id, found, 0)
     host, ssd, store = pin_prefix(state, rank_id, request_id, found)
@@ -293,3 +313,17 @@ def _receive(state: State, rank_id: int, request_id: int) -> None:
     source = state.ranks[request.source_rank].net_link
     target = state.ranks[rank_id].net_link
     start_flow(state, HAND_OFF, request_id, source, target, size)
+
+
+@compiled
+def _swap_in(state: State, rank_id: int, request_id: int) -> None:
+    """Reserve blocks for a request's KV in host memory and begin to bring it back."""
+    rank = state.ranks[rank_id]
+    request = state.requests[request_id]
+    private = admission_blocks(state, rank_id, request_id, 0, 0)
+    take_blocks(state, rank_id, private)
+    request.private_blocks = private
+    request.phase = RECEIVING
+    request.usable_s = float("inf")
+    size = kv_bytes(state, request.computed)
+    start_flow(state, SWAP_IN, request_id, rank.host_link, NONE, size)

@@ -107,6 +107,9 @@ def pin_prefix(state: State, rank_id: int, request_id: int, found: int) -> tuple
     Returns how many have to be fetched from host memory, disk and the shared store.
     """
     clock, request, rank = state.clock[0], state.requests[request_id], state.ranks[rank_id]
+    if found == 0:  # a rank without a cache has no slots to look at
+        request.shared_blocks = 0
+        return 0, 0, 0
     chain, slots, slot_of = state.chain, state.slots[rank_id], state.slot_of[rank_id]
     host, ssd, store = 0, 0, 0
     for position in range(found):  # first what is there, lest making room evicts it

@@ -32,6 +32,8 @@ from objectives.simulator.state import (
     REJECTED,
     SEND,
     STEP_END,
+    SWAP_IN,
+    SWAP_OUT,
     WAITING,
     WAKE,
     State,
@@ -144,6 +146,24 @@ def _settle_flow(state: State) -> None:
             if request.fetched_s < 0:
                 request.fetched_s = request.usable_s
             _interrupt(state, state.ranks[request.rank].replica)
+    elif purpose in (SWAP_OUT, SWAP_IN):
+        _settle_swap(state, request_id, purpose)
+
+
+@compiled
+def _settle_swap(state: State, request_id: int, purpose: int) -> None:
+    """KV has left for host memory, and its request may come back; or it is back, and decodes."""
+    request = state.requests[request_id]
+    rank = state.ranks[request.rank]
+    if purpose == SWAP_OUT:
+        request.fetches = 0
+        if rank.queue_head == request_id and may_admit(state, request.rank):
+            _cut_leap(state, rank.replica, _is_closed(state, rank.replica))
+        return
+    rank.swapped_tokens -= request.computed
+    request.phase = DECODING
+    request.usable_s = state.clock[0].now_s
+    _interrupt(state, rank.replica)
 
 
 @compiled

@@ -15,9 +15,11 @@ class PoolSetup:
     Seats, tokens of a step and KV blocks are those of one rank. `request_blocks` are taken by each
     running request beside its tokens. `host_tokens` and `ssd_tokens` are the room of a rank's
     lower tiers, and `host_s_per_token` and `ssd_s_per_token` the time to fetch a token's KV from
-    there. `link_bytes_per_s` is what one rank sends or receives. An admission beside running
-    requests leaves `watermark_blocks` available. A micro-batch holds at most `flight_requests` of
-    a rank's requests, or by default an even share of its decoding ones for each pipeline stage.
+    there. A request preempted while it decodes leaves its KV in host memory if there is room for
+    it within `swap_tokens`. `link_bytes_per_s` is what one rank sends or receives. An admission
+    beside running requests leaves `watermark_blocks` available. A micro-batch holds at most
+    `flight_requests` of a rank's requests, or by default an even share of its decoding ones for
+    each pipeline stage.
     Beside running requests a replica looks at its queues every `admission_steps` steps; with
     `admission_together` also as soon as every rank could admit one (`admission.py`).
     """
@@ -38,6 +40,7 @@ class PoolSetup:
     link_bytes_per_s: float = float("inf")
     watermark_blocks: int = 0
     flight_requests: int | None = None
+    swap_tokens: int = 0
     admission_steps: int = 1
     admission_together: bool = False
 

@@ -262,6 +262,7 @@ def _pools(scenario: Scenario, sharing: bool, slot_blocks: int) -> np.recarray:
         )
         pool.blocks_per_slot = slot_blocks
         pool.watermark_blocks = setup.watermark_blocks
+        pool.swap_tokens = setup.swap_tokens
         pool.verified = setup.costs.verified_tokens
         split = setup.costs.split
         pool.micro_batches = split.micro_batches if split else 1
@@ -328,14 +329,14 @@ def _set_margins(clock: np.recarray, scenario: Scenario, workload: Workload) -> 
     """The most events and flows that one event can add.
 
     At the end of a step every request of a replica may end, which sends the turns that wait for
-    it, begins a session and writes to the store; others may be admitted, each with one flow from
-    every tier.
+    it, begins a session and writes to the store; others may be swapped out, or admitted, each with
+    one flow from every tier.
     """
     seats = max(pool.ranks * pool.seats for pool in scenario.pools)
     waiting = workload.parent[workload.parent != NONE]
     turns = int(np.bincount(waiting).max(initial=0)) if len(waiting) else 0
     clock.event_margin = seats * (turns + 6) + 64
-    clock.flow_margin = seats * 8 + 64
+    clock.flow_margin = seats * 10 + 64
 
 
 def _first_events(clock: np.recarray, sessions: int) -> np.recarray:

@@ -16,6 +16,7 @@ from objectives.cost.step_costs import COEFFICIENTS
 
 # Phases of a request, in the order in which they are usually gone through.
 EXPECTED, WAITING, PREFILLING, HANDED_OFF, RECEIVING, DECODING, FINISHED, REJECTED = range(8)
+SWAPPED = 8  # preempted while decoding, its KV in host memory
 
 # Kinds of event. The number is also the priority among events of equal time: what ends a step
 # comes before what may join the next one, and replicas are woken last, when all is known.
@@ -25,7 +26,7 @@ STEP_END, FLOW_END, KV_ARRIVED, SEND, ENTRY, WAKE = range(6)
 ROUND_ROBIN, LEAST_LOADED, PREFIX_AFFINITY, SHORTEST_QUEUE = range(4)
 
 # What a flow of KV over links is for.
-HAND_OFF, FETCH, STORE_WRITE = range(3)
+HAND_OFF, FETCH, STORE_WRITE, SWAP_OUT, SWAP_IN = range(5)
 
 # What becomes of cached blocks: moved down a tier when evicted, copied down as soon as computed,
 # or moved down at the end of each turn.
@@ -94,6 +95,7 @@ RANK = np.dtype(
         ("queue_tail", "i8"),
         ("waiting", "i8"),
         ("outstanding", "i8"),  # requests routed to it and not yet gone
+        ("swapped_tokens", "i8"),  # KV of preempted requests in host memory
         ("used_blocks", "i8"),  # cached blocks included
         ("peak_blocks", "i8"),
         ("slot_free", "i8"),  # first unused cache slot
@@ -165,6 +167,7 @@ POOL = np.dtype(
         ("alternating", "i8"),  # prefill and decode never share a step
         ("hands_off", "i8"),  # requests leave at the end of prefill
         ("capacity_blocks", "i8"),  # KV blocks of a rank
+        ("swap_tokens", "i8"),  # room for KV of preempted requests in its host memory
         ("fixed_blocks", "i8"),  # blocks every running request needs beside its tokens
         ("blocks_per_slot", "i8"),  # KV blocks of one cached prefix block
         ("caching", "i8"),  # prompts enter here, and its ranks cache prefixes

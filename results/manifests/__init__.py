@@ -67,6 +67,13 @@ def _check_tiers(plan: DeploymentPlan, target: str) -> None:
             value=plan.topology,
             remedy="choose a point of topology aggregated or prefill-decode",
         )
+    if plan.kv.swap_gb_per_chip:
+        raise InputError(
+            f"no engine of target {target} swaps preempted requests to host memory",
+            key="kv.swap_gb_per_chip",
+            value=plan.kv.swap_gb_per_chip,
+            remedy="set it to 0: they compute preempted requests again",
+        )
     if plan.kv.shared_gb or plan.kv.retention != "lru":
         raise InputError(
             f"target {target} has no flags for a shared KV store or a retention other than lru",

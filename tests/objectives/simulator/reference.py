@@ -66,6 +66,7 @@ class Rank:
     queue: deque[Request] = field(default_factory=deque)
     outstanding: int = 0
     used: int = 0
+    swapped: int = 0  # tokens of preempted requests in host memory
     references: dict[int, int] = field(default_factory=dict)  # cached block -> requests on it
     idle: OrderedDict[int, float] = field(default_factory=OrderedDict)  # oldest first, since when
     tiers: list[Tier] = field(default_factory=list)  # host memory, disk, shared store
@@ -362,7 +363,7 @@ class ReferenceSimulator:
 
     def match(self, rank: Rank, request: Request) -> tuple[int, ...]:
         found = []
-        if rank.replica.entry and self.sharing:
+        if rank.replica.entry and self.sharing and request.phase != "swapped":
             for block in request.chain:
                 if not self.in_hbm(rank, block) and self.level(rank, block) is None:
                     break
@@ -510,10 +511,18 @@ class ReferenceSimulator:
 
     def preempt(self, rank: Rank, request: Request) -> None:
         self.release(rank, request, request.shared, request.private)
-        request.shared = request.private = request.computed = 0
-        request.target = request.input + request.generated
+        request.shared = request.private = 0
         request.preemptions += 1
-        request.phase = "waiting"
+        room = rank.setup.swap_tokens - rank.swapped
+        if request.phase == "decoding" and request.computed <= room:
+            request.phase, request.target, request.fetches = "swapped", request.computed, 1
+            rank.swapped += request.computed
+            self.start_flow("swap out", request, [rank.links[0]], self.kv_bytes(request))
+        else:
+            request.computed = 0
+            request.target = request.input + request.generated
+            request.phase = "waiting"
+        request.rank = rank
         rank.seats.remove(request)
         rank.queue.appendleft(request)
 
@@ -536,6 +545,8 @@ class ReferenceSimulator:
 
     def may_admit(self, rank: Rank) -> bool:
         if not rank.queue or len(rank.seats) >= rank.setup.seats:
+            return False
+        if rank.queue[0].phase == "swapped" and rank.queue[0].fetches:
             return False
         found = self.match(rank, rank.queue[0])
         outside = sum(not self.in_hbm(rank, block) for block in found)
@@ -560,6 +571,11 @@ class ReferenceSimulator:
             self.take(rank, private)
             request.private = private
             self.receive(rank, request)
+            return True
+        if request.phase == "swapped":
+            self.take(rank, private)
+            request.private, request.phase, request.usable_s = private, "receiving", math.inf
+            self.start_flow("swap in", request, [rank.links[0]], self.kv_bytes(request))
             return True
         below = self.pin(rank, found)
         self.take(rank, private)
@@ -695,10 +711,13 @@ class ReferenceSimulator:
         request.phase = "receiving"
         request.usable_s = math.inf
         request.times["decode admitted"] = self.now_s
+        links = [request.source.links[2], rank.links[2]]
+        self.start_flow("hand-off", request, links, self.kv_bytes(request))
+
+    def kv_bytes(self, request: Request) -> float:
         link = self.scenario.kv_on_link
         windowed = min(request.computed, link.window_tokens) * link.window_token_bytes
-        size = request.computed * self.token_bytes + windowed + link.request_bytes
-        self.start_flow("hand-off", request, [request.source.links[2], rank.links[2]], size)
+        return request.computed * self.token_bytes + windowed + link.request_bytes
 
     def start_flow(
         self, purpose: str, request: Request | None, links: list[Link], size: float
@@ -751,6 +770,18 @@ class ReferenceSimulator:
         elif first.purpose == "fetch":
             assert request is not None
             self.end_fetch(request)
+        elif first.purpose in ("swap out", "swap in"):
+            assert request is not None
+            self.end_swap(request, first.purpose)
+
+    def end_swap(self, request: Request, purpose: str) -> None:
+        assert request.rank is not None
+        if purpose == "swap out":
+            request.fetches = 0
+        else:
+            request.rank.swapped -= request.computed
+            request.phase, request.usable_s = "decoding", self.now_s
+        self.wake(request.rank.replica)
 
     def release_source(self, request: Request) -> None:
         assert request.source is not None

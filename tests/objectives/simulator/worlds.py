@@ -195,6 +195,7 @@ def _random_pool(
         host_s_per_token=float(rng.choice([1e-5, 1e-3])),
         ssd_tokens=int(rng.choice([0, 0, 200])),
         ssd_s_per_token=3e-4,
+        swap_tokens=int(rng.choice([0, 0, 40, 400])),
         watermark_blocks=int(rng.choice([0, 0, 3])),
         flight_requests=2 if rng.random() < 0.3 else None,
         link_bytes_per_s=float(rng.choice([1e9, 1e10])),
