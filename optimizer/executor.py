@@ -31,6 +31,11 @@ CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 class Executor(Protocol):
     """Evaluates plans, many at a time."""
 
+    @property
+    def workers(self) -> int:
+        """How many plans it evaluates at a time, at this moment."""
+        ...
+
     def evaluate(
         self, plans: Sequence[DeploymentPlan], cancelled: Callable[[], bool]
     ) -> Generator[Evaluation]:
@@ -53,7 +58,8 @@ class LocalExecutor:
     """
 
     def __init__(self, evaluate: Evaluate, workers: int, *, processes: bool | None = None) -> None:
-        self._evaluate, self._workers = evaluate, workers
+        self.workers = workers
+        self._evaluate = evaluate
         self._processes = workers > MOST_THREADS if processes is None else processes
         self._pool = self._new_pool()
         self._warm = False
@@ -73,13 +79,13 @@ class LocalExecutor:
 
     def _new_pool(self) -> futures.Executor:
         if not self._processes:
-            return ThreadPoolExecutor(self._workers, thread_name_prefix="evaluation")
+            return ThreadPoolExecutor(self.workers, thread_name_prefix="evaluation")
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["optimizer.evaluate"])
         pool = ProcessPoolExecutor(
-            self._workers, context, initializer=_start_worker, initargs=(self._evaluate,)
+            self.workers, context, initializer=_start_worker, initargs=(self._evaluate,)
         )
-        for _ in range(self._workers):  # they start while the study is opened
+        for _ in range(self.workers):  # they start while the study is opened
             pool.submit(_nothing)
         return pool
 

@@ -70,6 +70,11 @@ class Remembering:
     def __init__(self, executor: Executor, known: Mapping[str, Evaluation]) -> None:
         self._executor, self._known = executor, known
 
+    @property
+    def workers(self) -> int:
+        """The workers of the other."""
+        return self._executor.workers
+
     def evaluate(
         self, plans: Sequence[DeploymentPlan], cancelled: Callable[[], bool]
     ) -> Generator[Evaluation]:

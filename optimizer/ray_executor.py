@@ -41,7 +41,7 @@ class RayExecutor:
         self._task = task(_evaluated)
 
     @property
-    def cpus(self) -> int:
+    def workers(self) -> int:
         """The CPUs of the cluster at this moment."""
         return int(self._ray.cluster_resources().get("CPU", 0))
 

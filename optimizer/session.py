@@ -67,6 +67,11 @@ def run_study(
     """
     # The executor before the interrupt, for Ray has a handler of its own for SIGTERM.
     with coordinating(directory), closing(open_executor()) as executor, Interrupt() as interrupt:
+        if executor.workers > job.search.batch_size:
+            watch.note(
+                f"{executor.workers} workers, but a batch has {job.search.batch_size} trials: the "
+                "others are idle; a new study may have a larger search.batch_size"
+            )
         repaired = repair_journal(directory)
         place = _Place.of(job, problem, directory, storage_url)
         with leading(place.url, place.name, watch.note, interrupt.is_asked) as taken_over:

@@ -32,12 +32,12 @@ def evicted_and_replaced(folder: Path, *options: str) -> None:
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        journal, end = out / "study.journal", time.monotonic() + 300
+        journal, end = out / "study.journal", time.monotonic() + 600
         while not (journal.is_file() and b'"outcome"' in journal.read_bytes()):
             assert time.monotonic() < end and process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        _, talk = process.communicate(timeout=120)
+        _, talk = process.communicate(timeout=300)
     assert process.returncode == 130, talk
     assert "interrupted (SIGTERM): the state is saved" in talk
     done = len((out / "trials.csv").read_text().splitlines()) - 1

@@ -68,7 +68,7 @@ def table(directory: Path) -> str:
     return (directory / "trials.csv").read_bytes().decode()
 
 
-def waited(condition: Callable[[], bool], seconds: float = 60) -> None:
+def waited(condition: Callable[[], bool], seconds: float = 240) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -126,7 +126,7 @@ def test_two_coordinators_do_not_share_a_study(server: Server, tmp_path: Path, w
         assert "another servefront coordinates this study" in str(caught.value)
         assert len(watch.notes) == 1
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
     done = told(server.url, first)
     assert 0 < done < TRIALS
     run(job_of(), second, storage_url=server.url)

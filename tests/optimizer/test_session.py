@@ -299,3 +299,12 @@ def test_a_job_file_of_the_directory_starts_the_same_study_again(tmp_path: Path)
     run(load_job(first), tmp_path / "study")
     again = run(load_job(tmp_path / "study" / "job.yaml"), tmp_path / "study")
     assert len(again.results.records) >= 10
+
+
+@pytest.mark.parametrize(("workers", "told"), [(4, False), (5, True)])
+def test_workers_that_a_batch_leaves_idle_are_told(
+    tmp_path: Path, workers: int, told: bool
+) -> None:
+    watch = Silent()
+    run(job_of(search=FEW), tmp_path, workers=workers, watch=watch)
+    assert any("5 workers, but a batch has 4 trials" in note for note in watch.notes) == told
