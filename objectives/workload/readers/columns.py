@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from objectives.workload.kinds import kinds_by_prefix
-from objectives.workload.readers.doubts import copy_doubts, rate_doubts, speed_doubts
+from objectives.workload.readers.doubts import copy_doubts, grid_doubts, rate_doubts, speed_doubts
 from objectives.workload.readers.row import NOTHING, NS_PER_S, Row, TraceFormat
 from objectives.workload.selection import selected, trees
 from objectives.workload.workload import (
@@ -249,6 +249,7 @@ class Columns:
     def _more_doubts(self, workload: Workload) -> Iterator[str]:
         if not self.untimed:
             yield from rate_doubts(workload)
+            yield from grid_doubts(workload)
         yield from copy_doubts(workload)
 
     def _check_order(self) -> None:

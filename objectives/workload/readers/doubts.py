@@ -13,6 +13,8 @@ PLAUSIBLE_TOKENS_PER_S = 10_000_000
 PLAUSIBLE_BURST = 1_000
 IMPLAUSIBLE_S_PER_SESSION = 1_000
 ENOUGH_SESSIONS = 10
+ARRIVALS_ON_A_GRID = 3
+GRID_JITTER = 0.01
 PLAUSIBLE_OUTPUT_TOKENS_PER_S = (0.2, 5_000)
 PLAUSIBLE_PAUSE_S = 7 * 86_400
 
@@ -44,6 +46,21 @@ def rate_doubts(workload: Workload) -> Iterator[str]:
         yield (
             f"the median pause before a turn is {np.median(pauses):,.0f} s: is the unit of the "
             "pauses right?"
+        )
+
+
+def grid_doubts(workload: Workload) -> Iterator[str]:
+    """A sentence where many arrivals share few moments, whole steps apart."""
+    moments = np.unique(workload.arrival_s[workload.parent == NO_PARENT])
+    arrivals = int(np.count_nonzero(workload.parent == NO_PARENT))
+    if len(moments) < ENOUGH_SESSIONS or arrivals < ARRIVALS_ON_A_GRID * len(moments):
+        return
+    steps = np.diff(moments)
+    step_s = float(np.median(steps[steps < 1.5 * steps.min()]))
+    if np.allclose(steps / step_s, np.rint(steps / step_s), rtol=0, atol=GRID_JITTER):
+        yield (
+            f"all arrivals are recorded on a grid of {step_s:g} s: bursts within a step are "
+            "artefacts of it"
         )
 
 

@@ -225,3 +225,11 @@ def test_pauses_after_an_answer_of_unknown_time_do_not_count_from_an_earlier_one
     begun_s = workload.arrival_s[later] - workload.arrival_s[workload.parent[later]]
     assert (workload.gap_s[later] <= begun_s + 1).all()
     assert any("assume 40 output tokens/s" in note for note in read.warnings)
+
+
+def test_times_on_a_grid_are_told(data_dir: Path) -> None:
+    folder = data_dir / "traces" / "mooncake"
+    on_grid = read_trace(folder / "conversation_trace.rows0-5999.jsonl", limit=600)
+    assert any("a grid of 3 s" in note for note in on_grid.warnings)
+    exact = read_trace(folder / "synthetic_trace.rows0-1999.jsonl", limit=600)
+    assert not any("grid" in note for note in exact.warnings)
