@@ -34,7 +34,8 @@ class Assessment:
     price is absent. `classes` hold those of each class of requests apart. `bands` hold an 80 %
     interval for those that come from the cost model. `binds` says what to have more of.
     `saturated` is True when an open loop offers more than the deployment serves, so that its
-    latencies only say how long the run was.
+    latencies only say how long the run was. `run_output_tokens_per_s` counts all tokens over the
+    whole run, as load generators do, with its filling up and running dry.
     """
 
     metrics: dict[str, float]
@@ -46,6 +47,7 @@ class Assessment:
     simulated_requests: int
     simulation_cpu_s: float
     classes: tuple[ClassReport, ...] = ()
+    run_output_tokens_per_s: float = 0.0
 
 
 def assess(
@@ -83,7 +85,13 @@ def assess(
         simulated_requests=int(result.requests.sent.sum()),
         simulation_cpu_s=time.thread_time() - started_s,
         classes=classes,
+        run_output_tokens_per_s=_run_rate(result),
     )
+
+
+def _run_rate(result: SimulationResult) -> float:
+    tokens = int(result.requests.output_tokens[result.requests.finished].sum())
+    return tokens / result.makespan_s if result.makespan_s > 0 else 0.0
 
 
 def _served(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from objectives.calibrated import calibration_of
 from objectives.cost import (
     KvLink,
     StepCosts,
@@ -14,6 +15,7 @@ from objectives.cost import (
     step_costs,
 )
 from objectives.simulator import KvOnLink, PoolSetup, Scenario, SharedStore
+from spaces.calibration import Stack
 from spaces.memory import hbm_ledger, host_kv_tokens
 from spaces.plan import DeploymentPlan, Pool
 from spaces.sharding import kv_bytes_per_token_per_chip
@@ -29,7 +31,7 @@ def scenario_of(plan: DeploymentPlan, site: Site, seed: int = 1) -> Scenario:
         prefix_caching=plan.prefix_caching,
         router=plan.router,
         kv_on_link=_kv_on_link(plan, site),
-        frontend_s=frontend_seconds(plan.engine),
+        frontend_s=frontend_seconds(plan.engine, calibration_of(site).changes),
         retention=plan.kv.retention,
         idle_limit_s=plan.kv.idle_limit_s or float("inf"),
         store=_store(plan, site),
@@ -41,6 +43,8 @@ def scenario_of(plan: DeploymentPlan, site: Site, seed: int = 1) -> Scenario:
 
 def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
     """The step costs of a replica of `pool`; of split decode, with the experts it works with."""
+    calibration = calibration_of(site)
+    factor = calibration.step_factor(_stack(plan, pool, site))
     if pool.role == "decode-attention":
         experts = plan.pool("decode-experts")
         return split_step_costs(
@@ -51,6 +55,8 @@ def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
             plan.engine,
             plan.ping_pong,
             plan.engine_version,
+            calibration.changes,
+            factor,
         )
     return step_costs(
         site.model,
@@ -61,6 +67,20 @@ def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
         plan.speculation,
         plan.engine_version,
         site.operator_costs,
+        calibration.changes,
+        factor,
+    )
+
+
+def _stack(plan: DeploymentPlan, pool: Pool, site: Site) -> Stack:
+    chip = site.chips[pool.chip]
+    return Stack(
+        model=site.model.name,
+        chip=chip.name,
+        vendor=chip.vendor,
+        engine=plan.engine,
+        weights=site.model.weights(plan.precision.weights).routed_experts,
+        speculates=plan.speculation is not None,
     )
 
 

@@ -3,73 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 
+from objectives.calibrated import calibration_of, shipped_calibration
 from objectives.metrics import METRICS
-from spaces.documents import Document, parse_yaml, validated
+from spaces.calibration import KNOWLEDGE, Calibration, Knowledge, Quantity
 from spaces.plan import DeploymentPlan
 from spaces.site import Site
 
 Band = tuple[float, float]
 
-
-class Residuals(Document):
-    """Quantiles (10 % and 90 %) of measured / predicted, and the points they rest on."""
-
-    points: int
-    tpot: Band
-    ttft: Band
-    throughput: Band
-
-
-class ResidualTable(Document):
-    """Residuals by chip vendor; `other` serves vendors without measurements."""
-
-    source: str
-    command: str
-    checked: str
-    vendors: dict[str, Residuals]
-
-
-@cache
-def residual_table() -> ResidualTable:
-    """The table that ships with the project."""
-    resource = files("objectives") / "uncertainty.yaml"
-    data = parse_yaml(resource.read_text(encoding="utf-8"), "objectives/uncertainty.yaml")
-    return validated(ResidualTable, data, "objectives/uncertainty.yaml")
+# Where no residual is known at all; a guess.
+UNKNOWN: Band = (0.5, 2.0)
+# Requests that spend more of their time than this before their first token stand in a queue.
+STRAINED_TTFT_SHARE = 0.2
 
 
 def bands_of(metrics: Mapping[str, float], plan: DeploymentPlan, site: Site) -> dict[str, Band]:
     """The 80 % interval of each metric that rests on the cost model, as (low, high).
 
     The metric times the quantiles of its kind; where lower is the inverse of what was measured
-    (tokens per second per user, price and energy per token) the quantiles are inverted. With chips
-    of several vendors the widest interval counts.
+    (tokens per second per user, price and energy per token) the quantiles are inverted.
     """
     bands = {}
     for name, value in metrics.items():
-        ratios = _ratios(name, plan, site)
-        if ratios is not None:
-            bands[name] = (value * ratios[0], value * ratios[1])
+        kind, inverse = _kind(name)
+        if kind is not None:
+            low, high = ratios_of(kind, metrics, plan, site)
+            if inverse:
+                low, high = 1 / high, 1 / low
+            bands[name] = (value * low, value * high)
     return bands
 
 
-def _ratios(name: str, plan: DeploymentPlan, site: Site) -> Band | None:
-    """The quantiles by which a metric is multiplied, or None when it rests on no prediction."""
-    kind, inverse = _kind(name)
-    if kind is None:
-        return None
-    table = residual_table().vendors
-    found = [
-        getattr(table.get(site.chips[pool.chip].vendor, table["other"]), kind)
-        for pool in plan.pools
-    ]
-    low, high = min(band[0] for band in found), max(band[1] for band in found)
-    return (1 / high, 1 / low) if inverse else (low, high)
+def ratios_of(
+    quantity: Quantity, metrics: Mapping[str, float], plan: DeploymentPlan, site: Site
+) -> Band:
+    """Quantiles 10 % and 90 % of measured / predicted for deployments that are as well known.
+
+    With several kinds of chips the one of which the least is known counts.
+    """
+    own = calibration_of(site)
+    calibration = own if own.residuals else shipped_calibration()
+    chips = [site.chips[kind] for kind in plan.chips_by_kind]
+    known = [own.knowledge(site.model.name, chip.name, chip.vendor) for chip in chips]
+    least = max(known, key=KNOWLEDGE.index)
+    return _residuals(calibration, quantity, least, is_strained(metrics))
 
 
-def _kind(name: str) -> tuple[str | None, bool]:
+def is_strained(metrics: Mapping[str, float]) -> bool:
+    """Whether requests wait much of their time for their first token: near saturation, TTFT hangs
+    on small differences between arrivals and capacity.
+    """
+    ttft, e2e = metrics.get("ttft_p50_ms", 0.0), metrics.get("e2e_p50_ms", 0.0)
+    return e2e > 0 and ttft / e2e > STRAINED_TTFT_SHARE
+
+
+def _residuals(
+    calibration: Calibration, quantity: Quantity, known: Knowledge, strained: bool
+) -> Band:
+    """Those of the same knowledge, or else of the next lesser one that has some."""
+    for level in KNOWLEDGE[KNOWLEDGE.index(known) :]:
+        for row in calibration.residuals:
+            same = row.quantity == quantity and row.knowledge == level
+            if same and row.strained in (None, strained):
+                return row.low, row.high
+    return UNKNOWN
+
+
+def _kind(name: str) -> tuple[Quantity | None, bool]:
     """Which measured quantity a metric moves with, and whether it moves against it."""
     if name not in METRICS:
         return None, False

@@ -282,6 +282,7 @@ class Job(Document):
     )
     speculation: SpeculationChoice | None = None
     space: SpaceOptions = SpaceOptions()
+    calibration: str | None = None
     hbm_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     operator_costs: OperatorCosts = "fitted"
     max_model_len: PositiveInt | None = None
@@ -388,6 +389,7 @@ def _anchored(job: Job, folder: Path) -> Job:
         update={
             "workload": workload,
             "model": _model_name(job.model, folder),
+            "calibration": job.calibration and str((folder / job.calibration).absolute()),
             "baseline": job.baseline and str((folder / job.baseline).absolute()),
             "search": job.search.model_copy(update={"warm_starts": starts}),
         }

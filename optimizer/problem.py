@@ -25,6 +25,7 @@ from objectives.workload.presets import preset, workload_of
 from objectives.workload.tokens import token_scaled
 from optimizer.job import Job, LoadRange, load_job
 from spaces import catalog
+from spaces.calibration import load_calibration
 from spaces.errors import InputError
 from spaces.feasibility import weights_can_be_had
 from spaces.plan import DeploymentPlan, Load, Pool, Precision
@@ -170,6 +171,7 @@ def _site(job: Job) -> tuple[Site, list[str], Workload, list[str]]:
         longest_request_tokens=int((workload.input_tokens + workload.output_tokens).max()),
         longest_input_tokens=int(workload.input_tokens.max()),
         operator_costs=job.operator_costs,
+        calibration=None if job.calibration is None else load_calibration(Path(job.calibration)),
     )
     return (
         site,
@@ -311,6 +313,8 @@ def _facts_digest(job: Job, site: Site) -> dict[str, str]:
         source = getattr(job.workload, key)
         if source is not None and Path(source).exists():
             digests[f"content of workload.{key}"] = _content_digest(Path(source))
+    if job.calibration is not None:
+        digests["content of calibration"] = _content_digest(Path(job.calibration))
     return digests
 
 

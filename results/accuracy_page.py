@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from results.accuracy_goals import HEADINGS as GOAL_HEADINGS
+from results.accuracy_goals import goal_rows
 from spaces.errors import InputError
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
@@ -29,6 +31,18 @@ HEADINGS = (
     "in 80 % band",
 )
 LEAST_POINTS = 5
+MOST_WORST = 8
+BY_MODE, BY_PAIR = "By mode", "By model, chip, engine and format"
+# The tables of a page: title, and what the points are grouped by.
+SECTIONS: Mapping[str, tuple[str, ...]] = {
+    BY_MODE: ("mode",),
+    "By mode and speculation": ("mode", "speculation"),
+    "By engine": ("engine", "mode"),
+    "By chip": ("chip", "mode"),
+    "By model": ("model", "mode"),
+    "By load": ("load", "mode"),
+    BY_PAIR: ("family", "chip", "engine", "precision", "mode"),
+}
 
 
 def between_marks(page: str, text: str, where: str) -> str:
@@ -45,9 +59,17 @@ def between_marks(page: str, text: str, where: str) -> str:
 
 
 def tables(documents: Mapping[str, dict[str, Any]], command: str) -> str:
-    """Sections of tables: the whole first, then each document's groups under its title."""
-    whole = next(iter(documents.values()))
-    parts = [_head(whole, command)]
+    """Sections of tables: the whole and its goals, then each document's groups under its title.
+
+    `documents` has one for each of `SECTIONS`.
+    """
+    whole = documents[BY_MODE]
+    goals = goal_rows(whole["overall"], whole["groups"])
+    parts = [
+        _head(whole, command),
+        f"### Goals\n\n{table(GOAL_HEADINGS, goals)}",
+        f"### Pairs that miss most\n\n{_worst(documents[BY_PAIR])}",
+    ]
     for title, document in documents.items():
         rows = [
             line
@@ -58,6 +80,25 @@ def tables(documents: Mapping[str, dict[str, Any]], command: str) -> str:
     return "\n\n".join(parts)
 
 
+def _worst(by_pair: Mapping[str, Any]) -> str:
+    """Groups by what they add to the mean error of TPOT, the most first."""
+    having = [g for g in by_pair["groups"] if "tpot" in g and g["tpot"]["n"] >= LEAST_POINTS]
+    total = sum(g["tpot"]["n"] * g["tpot"]["mape_pct"] for g in having)
+    added = sorted(having, key=lambda g: -g["tpot"]["n"] * g["tpot"]["mape_pct"])[:MOST_WORST]
+    rows = [
+        (
+            " ".join(g["group"].values()),
+            str(g["tpot"]["n"]),
+            f"{g['tpot']['median_ape_pct']:.1f}",
+            f"{g['tpot']['bias_pct']:+.1f}",
+            f"{100 * g['tpot']['n'] * g['tpot']['mape_pct'] / total:.0f} %",
+        )
+        for g in added
+    ]
+    names = ("group", "points", "TPOT median error %", "bias %", "share of all TPOT errors")
+    return table(names, rows)
+
+
 def _head(whole: dict[str, Any], command: str) -> str:
     """What was read, answered and refused, the whole's errors, and the order of mappings."""
     points, overall = whole["points"], whole["overall"]
@@ -65,7 +106,7 @@ def _head(whole: dict[str, Any], command: str) -> str:
         f"Written by `{command}` from {points['file']} (SHA-256 `{points['sha256'][:16]}`).",
         f"{points['rows']} rows, of which {overall['n']} of grade {', '.join(whole['grades'])} "
         f"are in scope; {overall['answered']} of them ({overall['answered_pct']:.1f} %) are "
-        "answered.",
+        f"answered; {whole['how']}.",
     ]
     reasons = [
         *(("left out", reason, rows) for reason, rows in whole["left_out"].items()),

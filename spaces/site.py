@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from spaces.calibration import Calibration
 from spaces.chip import ChipSpec
 from spaces.engine import EngineSpec
 from spaces.model import ModelSpec
@@ -28,7 +29,8 @@ class Site:
     """The facts a plan is judged against.
 
     `budget` has an entry for each chip kind that may be used. `longest_request_tokens` (input and
-    output) and `longest_input_tokens` are those of the workload to be served.
+    output) and `longest_input_tokens` are those of the workload to be served. `calibration` holds
+    corrections fitted to measured points, the shipped ones where it is None.
     """
 
     model: ModelSpec
@@ -38,6 +40,7 @@ class Site:
     longest_request_tokens: int
     longest_input_tokens: int
     operator_costs: OperatorCosts = "fitted"
+    calibration: Calibration | None = None
 
     @property
     def budget_chips(self) -> int:

@@ -16,6 +16,7 @@ from objectives.cost.layers import attention_layer_s, feed_forward_layer_s, stre
 from objectives.cost.machine import SECONDS_PER_US, Machine, machine_of
 from objectives.cost.operators import gemm_s, routed_experts_s
 from objectives.cost.step_costs import Floats, Ints, StepCosts
+from spaces.calibration import Changes
 from spaces.chip import ChipSpec
 from spaces.model import AttentionGroup, DenseFfn, ModelSpec, MoeFfn
 from spaces.plan import EngineName, Pool, Precision
@@ -38,18 +39,22 @@ def step_costs(
     speculation: Speculation | None = None,
     release: str = "",
     operator_costs: OperatorCosts = "fitted",
+    changes: Changes = (),
+    factor: float = 1.0,
 ) -> StepCosts:
     """Seconds of a step of one replica of `pool`, as arrays over tokens and coefficients.
 
     `release` is the engine's, by default a current one. With `operator_costs` measured, products
-    are read from measured tables (`silicon`).
+    are read from measured tables (`silicon`). A calibration gives `changes` of the cost model's
+    constants, and a `factor` on all seconds.
 
     The formulas and their sources stand in docs/cost_model.md. The arrays are shared between
     calls with equal arguments: read them, do not write to them. Raises `InputError` where the
     chip names an unknown efficiency table.
     """
-    machine = machine_of(chip, engine, release, operator_costs)
-    return costs_on(machine, model, pool, precision, speculation)
+    machine = machine_of(chip, engine, release, operator_costs, changes)
+    costs = costs_on(machine, model, pool, precision, speculation)
+    return costs if factor == 1.0 else costs.scaled(factor)
 
 
 def costs_on(

@@ -17,6 +17,7 @@ from objectives.cost.chip_efficiency import (
 from objectives.cost.kernel_tables import KernelSet, kernels_of
 from objectives.cost.overheads import EngineOverhead, Overheads, load_overheads
 from objectives.cost.silicon import measured_kernels
+from spaces.calibration import Changes
 from spaces.chip import ChipSpec
 from spaces.plan import EngineName
 from spaces.precision import Dtype, KvDtype
@@ -138,12 +139,13 @@ def machine_of(
     engine: EngineName,
     release: str = "",
     operator_costs: OperatorCosts = "fitted",
+    changes: Changes = (),
 ) -> Machine:
     """The chip with its tables, under a release of an engine (by default a current one).
 
-    `InputError` where the table is unknown, or where `operator_costs` asks for measured ones that
-    do not exist or are not installed.
+    `changes` are the constants of a calibration. `InputError` where the table is unknown, or where
+    `operator_costs` asks for measured ones that do not exist or are not installed.
     """
     kernels = kernels_of(chip) if operator_costs == "fitted" else measured_kernels(chip)
     efficiency = load_efficiency(chip.efficiency)
-    return Machine(chip, engine, efficiency, load_overheads(), kernels, release)
+    return Machine(chip, engine, efficiency, load_overheads(changes), kernels, release)

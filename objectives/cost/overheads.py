@@ -7,7 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from objectives.cost.chip_efficiency import Block, Fraction
+from spaces.calibration import Changes
 from spaces.documents import Document, read_yaml, validated
+from spaces.errors import InputError
 from spaces.plan import EngineName
 
 FILE = Path(__file__).parent / "overheads.yaml"
@@ -137,12 +139,28 @@ class Overheads(Document):
     host_link: HostLink
 
 
-def frontend_seconds(engine: EngineName) -> float:
+def frontend_seconds(engine: EngineName, changes: Changes = ()) -> float:
     """Seconds a request spends between its client and the engine's queue, both ways together."""
-    return load_overheads().frontend.by_engine_ms[engine] / 1e3
+    return load_overheads(changes).frontend.by_engine_ms[engine] / 1e3
 
 
-@lru_cache(maxsize=1)
-def load_overheads() -> Overheads:
-    """The figures of `overheads.yaml`."""
-    return validated(Overheads, read_yaml(FILE), str(FILE))
+@lru_cache(maxsize=256)
+def load_overheads(changes: Changes = ()) -> Overheads:
+    """The figures of `overheads.yaml`, those that a calibration names replaced by its own.
+
+    Raises `InputError` where a path names no figure of the file.
+    """
+    data = read_yaml(FILE)
+    for path, value in changes:
+        *folders, key = path.split(".")
+        place = data
+        for folder in folders:
+            place = place.get(folder, {})
+        if not isinstance(place, dict) or not isinstance(place.get(key), int | float):
+            raise InputError(
+                "a calibration's constant must be a figure of overheads.yaml",
+                key=f"constants.{path}",
+                remedy="fit it anew with this version: servefront calibrate",
+            )
+        place[key] = value
+    return validated(Overheads, data, str(FILE))

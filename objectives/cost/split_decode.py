@@ -13,6 +13,7 @@ from objectives.cost.kernel_work import ACTIVATION_BYTES
 from objectives.cost.machine import SECONDS_PER_US, Machine, machine_of
 from objectives.cost.operators import input_bytes, routed_experts_s
 from objectives.cost.step_costs import Floats, SplitDecode, StepCosts
+from spaces.calibration import Changes
 from spaces.chip import ChipSpec
 from spaces.model import ModelSpec, MoeFfn
 from spaces.plan import EngineName, Pool, Precision
@@ -29,28 +30,35 @@ def split_step_costs(
     engine: EngineName,
     micro_batches: int,
     release: str = "",
+    changes: Changes = (),
+    factor: float = 1.0,
 ) -> StepCosts:
     """Seconds of a decode step of one attention replica and the experts replica it works with.
 
     Everything but routed experts is the attention pool's; the router picks experts uniformly, one
     draw a layer for all their ranks, and the slowest rank sets the layer. Formulas stand in
-    docs/cost_model.md. The arrays are shared between equal calls: do not write to them.
+    docs/cost_model.md. The arrays are shared between equal calls: do not write to them. A
+    calibration gives `changes` of the cost model's constants, and a `factor` on all seconds.
     """
     pool, chip = attention
-    own = step_costs(model, chip, pool, precision, engine, release=release)
+    own = step_costs(model, chip, pool, precision, engine, release=release, changes=changes)
     exchange = _Exchange(
         model=model,
         senders=attention,
         receivers=experts,
         dtype=model.weights(precision.weights).routed_experts,
-        machines=(machine_of(chip, engine, release), machine_of(experts[1], engine, release)),
+        machines=(
+            machine_of(chip, engine, release, changes=changes),
+            machine_of(experts[1], engine, release, changes=changes),
+        ),
     )
     tokens = np.maximum(own.grid.astype(np.float64), 1.0)
     line, both = exchange.seconds(tokens)
     split = SplitDecode(
         micro_batches=micro_batches, layers=exchange.layers, line_s=line, exchange_s=both
     )
-    return replace(own, expert_s=exchange.experts_s(tokens)[None, :], split=split)
+    costs = replace(own, expert_s=exchange.experts_s(tokens)[None, :], split=split)
+    return costs if factor == 1.0 else costs.scaled(factor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,10 @@ class AttentionTables:
     several_chunks: float = 1.0
     mixed_decode_s: Floats | None = None
 
+    def scaled(self, factor: float) -> AttentionTables:
+        """The same with all seconds `factor` times as long."""
+        return replace(self, decode_s=self.decode_s * factor, prefill_s=self.prefill_s * factor)
+
 
 @dataclass(frozen=True, slots=True)
 class SplitDecode:
@@ -60,6 +64,12 @@ class SplitDecode:
     layers: int
     line_s: Floats
     exchange_s: Floats
+
+    def scaled(self, factor: float) -> SplitDecode:
+        """The same with all seconds `factor` times as long."""
+        return replace(
+            self, line_s=self.line_s * factor, exchange_s=self.exchange_s * factor
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +133,14 @@ class StepCosts:
     def stages(self) -> int:
         """Pipeline stages."""
         return len(self.eager_s)
+
+    def scaled(self, factor: float) -> StepCosts:
+        """The same with all seconds `factor` times as long."""
+        timed = ("token_s", "expert_s", *COEFFICIENTS, "host_s", "request_s")
+        seconds = {name: getattr(self, name) * factor for name in timed}
+        tables = None if self.tables is None else self.tables.scaled(factor)
+        split = None if self.split is None else self.split.scaled(factor)
+        return replace(self, **seconds, tables=tables, split=split)
 
 
 @dataclass(frozen=True, slots=True)

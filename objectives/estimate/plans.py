@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from objectives.calibrated import calibration_of
 from objectives.cost import frontend_seconds, kv_bytes_per_request
 from objectives.deployment import link_of, pool_costs
 from objectives.estimate.demand import Demand
@@ -111,7 +112,8 @@ class _Branch:
 
     def _metrics_of(self, part: Ints, setting: DeploymentPlan) -> dict[str, Values]:
         loads = self._loads(len(part))
-        outside_s = np.full(len(loads.users), frontend_seconds(setting.engine))
+        frontend_s = frontend_seconds(setting.engine, calibration_of(self.site).changes)
+        outside_s = np.full(len(loads.users), frontend_s)
         rows = np.repeat(part, len(self.plans.loads))
         if len(self.pools) > 1:
             variants = self.pools[0]

@@ -2,44 +2,73 @@
 
 from __future__ import annotations
 
+import re
 from typing import cast, get_args
 
 from objectives.published_runs import Match, RunSetting, run_setting
 from objectives.validation.points import Mapping, Setup
 from spaces import catalog
+from spaces.calibration import Calibration
 from spaces.chip import ChipSpec
+from spaces.engine import EngineSpec
 from spaces.errors import InputError
 from spaces.model import ModelSpec
 from spaces.plan import DeploymentPlan, EngineName, Pool, Precision, Role, Topology
 from spaces.precision import KvDtype, WeightsName
 from spaces.site import ChipBudget, Site
+from spaces.speculation import Speculation, speculation_conflict
 
 # What engines are started with in the published runs, where neither a row nor its launch script
 # says.
 STEP_TOKENS, LEAST_SEATS = 8192, 256
+# Drafts of a step where a row does not say.
+DRAFTS = 3
 TOPOLOGIES: dict[str, tuple[Topology, tuple[Role, ...]]] = {
     "agg": ("aggregated", ("aggregated",)),
     "disagg": ("prefill-decode", ("prefill", "decode")),
 }
 
 
-def deployed(setup: Setup, longest_tokens: int) -> tuple[DeploymentPlan, Site]:
+def deployed(
+    setup: Setup, longest_tokens: int, calibration: Calibration | None = None
+) -> tuple[DeploymentPlan, Site]:
     """The mapping as a plan under its load, at a site that is just large enough.
 
     `longest_tokens` is the longest input and output of its workload. Raises `InputError` where
     the catalogue lacks the model, chip or engine, or a format is not known.
     """
-    model, chip = catalog.model(setup.model), catalog.chip(setup.hardware)
     engine = catalog.engine(setup.engine)
+    plan = setup.plan
+    if plan is None:
+        setting = _setting(setup, cast(EngineName, engine.name))
+        plan = _plan(setup, engine, setting)
+        steps = setting.admission_steps_at(setup.load.concurrency or 1)
+        together = setting.admission_together
+        engine = engine.model_copy(
+            update={"admission_steps": steps, "admission_together": together}
+        )
+    kinds = plan.chips_by_kind
+    site = Site(
+        model=catalog.model(plan.model),
+        chips={kind: catalog.chip(kind) for kind in kinds},
+        engines={plan.engine: engine},
+        budget={kind: ChipBudget(0, chips) for kind, chips in kinds.items()},
+        longest_request_tokens=longest_tokens,
+        longest_input_tokens=longest_tokens,
+        calibration=calibration,
+    )
+    return plan, site
+
+
+def _plan(setup: Setup, engine: EngineSpec, setting: RunSetting) -> DeploymentPlan:
+    model, chip = catalog.model(setup.model), catalog.chip(setup.hardware)
     if setup.mode not in TOPOLOGIES:
         raise InputError("the row must say whether it is aggregated or disaggregated")
     topology, roles = TOPOLOGIES[setup.mode]
-    name = cast(EngineName, engine.name)
-    setting = _setting(setup, name, chip.name, model.name)
     step_tokens = setting.step_tokens or (setting.inputs_a_step or 0) * setup.nominal_input
-    plan = DeploymentPlan(
+    return DeploymentPlan(
         model=model.name,
-        engine=name,
+        engine=cast(EngineName, engine.name),
         engine_version=setup.release,
         topology=topology,
         pools=tuple(
@@ -48,40 +77,46 @@ def deployed(setup: Setup, longest_tokens: int) -> tuple[DeploymentPlan, Site]:
         ),
         precision=_precision(setup, model, chip, setting.kv),
         hbm_fraction=setting.hbm_fraction or engine.hbm_fraction,
+        speculation=_speculation(setup, model),
         block_size=engine.block_size,
         load=setup.load,
         prefix_caching=setup.prefix_hit > 0,
     )
-    engine = engine.model_copy(
-        update={
-            "admission_steps": setting.admission_steps_at(setup.load.concurrency or 1),
-            "admission_together": setting.admission_together,
-        }
-    )
-    site = Site(
-        model=model,
-        chips={chip.name: chip},
-        engines={plan.engine: engine},
-        budget={chip.name: ChipBudget(0, plan.chips)},
-        longest_request_tokens=longest_tokens,
-        longest_input_tokens=longest_tokens,
-    )
-    return plan, site
 
 
-def _setting(setup: Setup, engine: EngineName, chip: str, model: str) -> RunSetting:
+def _setting(setup: Setup, engine: EngineName) -> RunSetting:
     """Flags of the launch script; those of disaggregated runs are not known, but for KV."""
     mapping = setup.mappings[-1]
     found = run_setting(
         setup.workload,
         engine=engine,
-        chip=chip,
-        model=model,
+        chip=catalog.chip(setup.hardware).name,
+        model=catalog.model(setup.model).name,
         weights=setup.weights,
         tp=mapping.tp,
         attention_dp=mapping.dp > 1,
     )
     return found if setup.mode == "agg" else RunSetting(match=Match(engine=engine), kv=found.kv)
+
+
+def _speculation(setup: Setup, model: ModelSpec) -> Speculation | None:
+    """What a row that names a kind of draft (`mtp`, `mtp3`, `eagle-steps3`) speculates.
+
+    The number of drafts is hardly ever recorded and the share accepted never; the model's head of
+    that kind is taken with its published acceptance, at `DRAFTS` where the row does not say.
+    """
+    if setup.speculation == "none":
+        return None
+    if not setup.speculation:
+        raise InputError("the row does not say whether tokens were speculated")
+    kind = "mtp" if "mtp" in setup.speculation else "eagle3"
+    told = re.search(r"(?:mtp|steps)(\d+)", setup.speculation)
+    head = next((head for head in model.drafts if head.method == kind), None)
+    depth = int(told.group(1)) if told else DRAFTS
+    found = Speculation(depth=depth, acceptance=head.name if head else kind)
+    if conflict := speculation_conflict(model, found):
+        raise InputError(conflict)
+    return found
 
 
 def _pool(role: Role, chip: str, mapping: Mapping, concurrency: int, step_tokens: int) -> Pool:

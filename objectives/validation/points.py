@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from statistics import median
 
 from objectives.published_runs import release_of
 from objectives.validation.columns import Row, Unreadable, count, number, positive, read_rows
-from spaces.plan import Load
+from spaces.plan import DeploymentPlan, Load
 
 # Measured quantities, in the order of the tables: those of medians over requests, then those of
 # means, which are told apart because bursts pull a mean of TTFT up to many times the median.
@@ -49,6 +50,8 @@ class Setup:
 
     `mappings` holds one for `agg` rows, prefill's and decode's for `disagg` rows. Lengths are
     means over requests, in tokens; `nominal_input` is what the load generator was asked for.
+    `requests` are those of the run, where the notes say how many. `plan` is the deployment where
+    it is known as one, and the mappings are then empty.
     """
 
     model: str
@@ -68,6 +71,8 @@ class Setup:
     nominal_input: int
     prefix_hit: float
     load: Load
+    requests: int | None = None
+    plan: DeploymentPlan | None = None
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -193,6 +198,7 @@ def _setup(row: Row) -> Setup:
         nominal_input=round(positive(row, "isl") or positive(row, "isl_mean") or 0),
         prefix_hit=number(row, "prefix_hit") or 0.0,
         load=_load(row),
+        requests=_requests(row),
     )
 
 
@@ -218,6 +224,13 @@ def _length(row: Row, name: str) -> float:
     if found is None:
         raise Unreadable(f"{name} is not stated")
     return found
+
+
+def _requests(row: Row) -> int | None:
+    """Requests of the run, which short runs are noted with: `n=251`, `80 requests only`."""
+    text = f"{row.get('notes')} {row.get('workload')}"
+    told = re.search(r"\bn=(\d+)\b|\b(\d+) requests\b", text)
+    return int(told.group(1) or told.group(2)) if told else None
 
 
 def _load(row: Row) -> Load:

@@ -10,6 +10,7 @@ from typing import Any
 from objectives.validation.points import Point, PointsFile
 from objectives.validation.prediction import Predictions, Unpredicted
 from objectives.validation.scores import rank_correlations, scores
+from spaces.calibration import Calibration
 from spaces.errors import InputError, did_you_mean
 
 CONCURRENCIES = (4, 16, 64, 256, 1024)
@@ -48,6 +49,22 @@ class Validation:
     grades: tuple[str, ...]
     predictions: Predictions
     cross_validated: bool = False
+    calibration: Calibration | None = None
+
+    @property
+    def in_sample(self) -> bool:
+        """Whether the points were among those that the calibration was fitted to."""
+        data = self.calibration.data if self.calibration else None
+        return data is not None and data.sha256 == self.file.sha256
+
+    @property
+    def how(self) -> str:
+        """In words, how far the predictions had seen what they are held against."""
+        if self.cross_validated:
+            return "each pair of model family and chip predicted by a fit to all other pairs"
+        if self.in_sample:
+            return "IN SAMPLE: the calibration was fitted to these points; use --cross-validate"
+        return "predicted under a calibration fitted to other points"
 
 
 def check_groupings(names: Iterable[str]) -> tuple[str, ...]:
@@ -75,6 +92,8 @@ def document(told: Validation, by: Sequence[str] = ()) -> dict[str, Any]:
         "points": {"file": told.file.name, "sha256": told.file.sha256, "rows": told.file.rows},
         "grades": list(told.grades),
         "cross_validated": told.cross_validated,
+        "in_sample": told.in_sample,
+        "how": told.how,
         "left_out": _by_reason(p.left_out),
         "overall": summary(p, told.file.unread)
         | {"rank_correlation": rank_correlations(p.predicted)},

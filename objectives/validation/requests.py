@@ -12,8 +12,8 @@ from objectives.workload.synthetic import BLOCK_TOKENS
 from spaces.documents import validated
 from spaces.errors import InputError
 
-# Beyond 8,000 requests the rounds of a closed loop are cut to three and more.
-LEAST_REQUESTS, MOST_REQUESTS, LEAST_ROUNDS = 40, 8000, 3
+# Beyond 6,000 requests the rounds of a closed loop are cut to two and more.
+LEAST_REQUESTS, MOST_REQUESTS, LEAST_ROUNDS = 40, 6000, 2
 OPEN_LOOP_REQUESTS = 500
 
 # Half-widths of uniform lengths around their mean, by what a row says of its workload: InferenceX
@@ -46,6 +46,8 @@ def requests_of(setup: Setup) -> Workload:
 
 def _request_count(setup: Setup) -> int:
     users = setup.load.concurrency
+    if setup.requests is not None:
+        return setup.requests
     if users is None:
         return OPEN_LOOP_REQUESTS
     asked = max(LEAST_REQUESTS, published_runs().requests_per_user * users)

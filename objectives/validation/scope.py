@@ -13,6 +13,8 @@ def contradiction(setup: Setup) -> str | None:
     Chips of one kind of worker = tp x dp x pp x workers, and all of them are the deployment's.
     Rows that break this describe no deployment, whatever was measured on it.
     """
+    if setup.plan is not None:
+        return None
     stated = [mapping.chips for mapping in setup.mappings]
     products = [mapping.product for mapping in setup.mappings]
     if any(c is not None and c != p for c, p in zip(stated, products, strict=True)):

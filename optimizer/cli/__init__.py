@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from optimizer.cli.calibrate import calibrate
 from optimizer.cli.catalog import catalog
 from optimizer.cli.choose import choose
 from optimizer.cli.errors import errors_told, show_tracebacks
@@ -68,6 +69,7 @@ for command in (
     catalog,
     trace,
     validate,
+    calibrate,
 ):
     app.command()(errors_told(command))
 

@@ -36,6 +36,7 @@ COMMANDS = (
     "catalog",
     "trace",
     "validate",
+    "calibrate",
 )
 FEW = {"trials": 10, "batch_size": 4}
 

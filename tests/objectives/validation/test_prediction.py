@@ -8,7 +8,7 @@ import pytest
 
 from objectives.validation import Validation, document, predict_all, read_points
 from objectives.validation.points import THROUGHPUT
-from objectives.validation.prediction import predict
+from objectives.validation.prediction import METRICS, predict
 from objectives.validation.requests import requests_of
 from tests.objectives.validation.rows import AGGREGATED, DISAGGREGATED, write_rows
 
@@ -26,8 +26,8 @@ def test_what_the_simulator_says_is_scored_as_exact(
     tmp_path: Path, row: dict[str, object]
 ) -> None:
     (point,) = read_points(write_rows(tmp_path / "p.csv", [row])).points
-    _, _, values, _ = predict(point.setup)
-    told = row | {column: values[name] for name, column in COLUMN_OF.items()}
+    metrics = predict(point.setup)[2]
+    told = row | {column: metrics[METRICS[name]] for name, column in COLUMN_OF.items()}
     file = read_points(write_rows(tmp_path / "q.csv", [told]))
     found = document(Validation(file, ("A",), predict_all(file.points)))["overall"]
     for name in COLUMN_OF:
@@ -39,8 +39,8 @@ def test_the_same_load_on_twice_the_replicas_is_faster_for_each_user(tmp_path: P
     rows = [AGGREGATED | {"concurrency": 64}, REPLICAS | {"concurrency": 64}]
     one, two = read_points(write_rows(tmp_path / "p.csv", rows)).points
     slow, fast = predict(one.setup)[2], predict(two.setup)[2]
-    assert fast["tpot"] < slow["tpot"]
-    assert fast[THROUGHPUT] < slow[THROUGHPUT]
+    for name in ("tpot_p50_ms", "output_tokens_per_s_per_chip"):
+        assert fast[name] < slow[name]
 
 
 def test_lengths_are_drawn_as_the_workload_says(tmp_path: Path) -> None:
@@ -65,6 +65,7 @@ def test_every_row_is_answered_left_out_or_refused_with_a_reason(tmp_path: Path)
         AGGREGATED | {"workload": "agentic multi-turn trace replay", "config_id": "replay"},
         AGGREGATED | {"mode": "unknown", "config_id": "mode"},
         AGGREGATED | {"spec_decode": "", "config_id": "speculation"},
+        AGGREGATED | {"spec_decode": "mtp", "config_id": "no such head"},
         AGGREGATED | {"decode_tp": 1, "num_chips": 1, "model": "DeepSeek-R1", "config_id": "big"},
         AGGREGATED | {"num_chips": "", "config_id": "unread"},
     ]
@@ -73,11 +74,11 @@ def test_every_row_is_answered_left_out_or_refused_with_a_reason(tmp_path: Path)
     overall = found["overall"]
     assert sum(found["left_out"].values()) == 1
     assert overall["answered"] == 1
-    assert sum(overall["refused"].values()) == overall["n"] - 1 == 9
+    assert sum(overall["refused"].values()) == overall["n"] - 1 == 10
     assert "must be one of the catalogue's models (No-Such-Model)" in overall["refused"]
     assert "infeasible: memory" in overall["refused"]
     by_engine = {group["group"]["engine"]: group["n"] for group in found["groups"]}
-    assert by_engine == {"vllm": 8, "other": 1}
+    assert by_engine == {"vllm": 9, "other": 1}
 
 
 def test_points_are_predicted_alike_whatever_stands_beside_them(tmp_path: Path) -> None:

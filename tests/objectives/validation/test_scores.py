@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from objectives.validation.points import THROUGHPUT, Mapping, Point, Setup
-from objectives.validation.prediction import Predicted
+from objectives.validation.prediction import METRICS, Predicted
 from objectives.validation.scores import rank_correlations, score, scores
 from spaces.plan import Load
 from tests.spaces.worlds import plan_of, site_of
@@ -35,24 +35,22 @@ SETUP = Setup(
 
 
 def point(
-    measured: float, predicted: float, band: float = 0.0, quantity: str = "tpot", **changes: object
+    measured: float, predicted: float, quantity: str = "tpot", **changes: object
 ) -> Predicted:
-    """A prediction with a band of so much on both sides."""
+    """A measured value and its prediction."""
     setup = replace(SETUP, **changes)  # type: ignore[arg-type]
-    bands = {quantity: (predicted - band, predicted + band)} if band else {}
     one = Point(setup, "image", "config", 1, {quantity: measured})
-    return Predicted(one, PLAN, SITE, {quantity: predicted}, bands)
+    return Predicted(one, PLAN, SITE, {METRICS[quantity]: predicted})
 
 
 def test_figures_of_three_points_by_hand() -> None:
-    found = score([point(10, 10.9, 2), point(10, 7, 1), point(10, 10.5, 0.1)], "tpot")
+    found = score([point(10, 10.9), point(10, 7), point(10, 10.5)], "tpot")
     assert found is not None
     assert found.median_ape_pct == pytest.approx(9)
     assert found.mape_pct == pytest.approx((9 + 30 + 5) / 3)
     assert found.bias_pct == pytest.approx(5)
     assert found.within_10_pct == pytest.approx(200 / 3)
     assert found.within_20_pct == pytest.approx(200 / 3)
-    assert found.interval_coverage == pytest.approx(1 / 3)
 
 
 def test_a_large_pair_does_not_rule_the_median_of_pairs() -> None:

@@ -1,0 +1,181 @@
+"""From measured points to a calibration document."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from objectives.calibration.fit import Mask, fitted, remaining
+from objectives.calibration.held_out import chosen_strengths
+from objectives.calibration.observations import RAISED, Observations, Values, observations
+from objectives.calibration.pair_offsets import stack_offsets
+from objectives.calibration.parameters import CONSTANTS, Strengths, constant_value
+from objectives.calibration.residuals import residuals
+from objectives.validation import Point, PointsFile, Predicted, Progress, predict_all
+from spaces.calibration import Calibration, MeasuredPair, Offset, PointsRead
+from spaces.errors import InputError
+
+# Beyond so many users a simulation takes long and tells a fit little that fewer do not.
+MOST_USERS = 256
+UNCALIBRATED = Calibration()
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Points as an uncalibrated cost model predicts them: the problem they pose."""
+
+    told: Observations
+
+    def rows_of(self, wanted: Callable[[Predicted], bool]) -> Mask:
+        """The rows whose point is wanted."""
+        points = np.array([wanted(p) for p in self.told.points], dtype=np.bool_)
+        found: Mask = points[self.told.point]
+        return found
+
+
+def studied(points: Sequence[Point], progress: Progress | None = None) -> Study:
+    """Simulate the points that a fit uses, and once more for each constant that it moves.
+
+    Raises `InputError` where none can be predicted.
+    """
+    light = [p for p in points if (p.setup.load.concurrency or 1) <= MOST_USERS]
+    base = predict_all(light, progress, UNCALIBRATED).predicted
+    if not base:
+        raise InputError(
+            f"a fit needs points of at most {MOST_USERS} users that can be predicted",
+            remedy="servefront validate says why each was refused",
+        )
+    same = [p.point for p in base]
+    raised = {
+        constant.path: predict_all(same, progress, _raised(base, constant.of)).predicted
+        for constant in CONSTANTS
+        if not constant.in_ttft
+    }
+    return Study(observations(base, raised))
+
+
+def _raised(points: Iterable[Predicted], path_of: Callable[[str], str]) -> Calibration:
+    engines = {p.plan.engine for p in points}
+    return Calibration(
+        constants={path_of(e): RAISED * constant_value(path_of(e)) for e in sorted(engines)}
+    )
+
+
+def calibrated(
+    file: PointsFile,
+    *,
+    command: str,
+    fitted: str,
+    pair_offsets: bool = True,
+    progress: Progress | None = None,
+) -> Calibration:
+    """The calibration that all points of a file give; `command` and the date say how and when."""
+    return calibrated_study(
+        studied(file.points, progress),
+        file,
+        command=command,
+        fitted=fitted,
+        pair_offsets=pair_offsets,
+    )
+
+
+def calibrated_study(
+    study: Study, file: PointsFile, *, command: str, fitted: str, pair_offsets: bool = True
+) -> Calibration:
+    """The same where the points have been simulated already."""
+    found = calibration_of_rows(
+        study.told, study.rows_of(lambda _: True), pair_offsets=pair_offsets
+    )
+    data = PointsRead(file=file.name, sha256=file.sha256, points=len(study.told.points))
+    return found.model_copy(update={"command": command, "fitted": fitted, "data": data})
+
+
+def calibration_of_rows(told: Observations, train: Mask, *, pair_offsets: bool) -> Calibration:
+    """What the rows of `train` say; priors are chosen on pairs of them that are held out in turn.
+
+    Without any rows that is nothing. With `pair_offsets` the stacks that were measured get offsets
+    of their own.
+    """
+    if not train.any():
+        return UNCALIBRATED
+    strengths = chosen_strengths(told, train)
+    solved = fitted(told, train, strengths)
+    offsets = list(_level_offsets(told, train, solved))
+    if pair_offsets:
+        offsets += _stack_offsets(told, train, remaining(told, solved))
+    return Calibration(
+        notes=(_chosen(strengths),),
+        constants=_constants(told, solved),
+        offsets=tuple(offsets),
+        pairs=tuple(_pairs(told, train)),
+        residuals=residuals(told, train, strengths),
+    )
+
+
+def _chosen(strengths: Strengths) -> str:
+    words = ", ".join(f"{level} {sd:g}" for level, sd in strengths.items())
+    return f"priors chosen on held-out pairs: {words or 'nothing is fitted'}"
+
+
+def _constants(told: Observations, solved: Values) -> dict[str, float]:
+    return {
+        path: float(f"{constant_value(path) * math.exp(x):.4g}")
+        for (level, path), x in zip(told.names, solved.tolist(), strict=True)
+        if level == "constants" and x != 0
+    }
+
+
+def _level_offsets(told: Observations, train: Mask, solved: Values) -> Iterator[Offset]:
+    for column, ((level, value), x) in enumerate(zip(told.names, solved.tolist(), strict=True)):
+        if level == "constants" or x == 0:
+            continue
+        rows = train & (told.jacobian[:, column] != 0)
+        places = sorted(set(told.point[rows].tolist()))
+        if not places:
+            continue
+        models = {told.points[place].plan.model for place in places}
+        named = {"models": tuple(sorted(models))} if level == "family" else {level: value}
+        factor = float(f"{math.exp(x):.4f}")
+        yield Offset.model_validate({**named, "factor": factor, "points": len(places)})
+
+
+def _stack_offsets(told: Observations, train: Mask, left: Values) -> list[Offset]:
+    models = _models_by_family(told, train)
+    return [
+        Offset(
+            models=models[family],
+            chip=chip,
+            engine=told_engine,
+            weights=weights,
+            factor=float(f"{math.exp(x):.4f}"),
+            points=points,
+        )
+        for (family, chip, told_engine, weights), (x, points) in stack_offsets(
+            told, train, left
+        ).items()
+    ]
+
+
+def _pairs(told: Observations, train: Mask) -> Iterator[MeasuredPair]:
+    models = _models_by_family(told, train)
+    counts: defaultdict[tuple[str, str, str], set[int]] = defaultdict(set)
+    for place in told.point[train].tolist():
+        p = told.points[place]
+        chip = p.site.chips[p.plan.pools[-1].chip]
+        counts[p.point.setup.family, chip.name, chip.vendor].add(place)
+    for (family, chip_name, vendor), places in sorted(counts.items()):
+        yield MeasuredPair(
+            models=models[family], chip=chip_name, vendor=vendor, points=len(places)
+        )
+
+
+def _models_by_family(told: Observations, train: Mask) -> dict[str, tuple[str, ...]]:
+    models: defaultdict[str, set[str]] = defaultdict(set)
+    for place in told.point[train].tolist():
+        p = told.points[place]
+        models[p.point.setup.family].add(p.plan.model)
+    return {family: tuple(sorted(names)) for family, names in models.items()}

@@ -1,0 +1,81 @@
+"""80 % intervals: which residuals a prediction gets, and that less knowledge is never surer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from objectives.calibrated import shipped_calibration
+from objectives.uncertainty import bands_of, ratios_of
+from spaces.calibration import KNOWLEDGE, Calibration, MeasuredPair, Residuals
+from spaces.site import Site
+from tests.spaces.worlds import plan_of, site_of
+
+PLAN = plan_of("llama-3.3-70b", "h100", tp=8)
+QUICK = {"ttft_p50_ms": 50.0, "e2e_p50_ms": 1000.0}
+QUEUED = {"ttft_p50_ms": 900.0, "e2e_p50_ms": 1000.0}
+
+
+def site(*rows: Residuals, pairs: tuple[MeasuredPair, ...] = ()) -> Site:
+    calibration = Calibration(residuals=rows, pairs=pairs)
+    return replace(site_of("llama-3.3-70b", {"h100": 8}), calibration=calibration)
+
+
+def row(known: str, low: float, high: float, strained: bool | None = None) -> Residuals:
+    return Residuals.model_validate(
+        {
+            "quantity": "tpot",
+            "knowledge": known,
+            "strained": strained,
+            "low": low,
+            "high": high,
+            "points": 9,
+        }
+    )
+
+
+def test_the_interval_is_that_of_as_well_known_deployments() -> None:
+    pair = MeasuredPair(models=("llama-3.3-70b",), chip="h100", vendor="NVIDIA", points=9)
+    rows = (row("pair", 0.9, 1.1), row("chip", 0.8, 1.2), row("none", 0.5, 2.0))
+    assert ratios_of("tpot", QUICK, PLAN, site(*rows, pairs=(pair,))) == (0.9, 1.1)
+    other = pair.model_copy(update={"models": ("qwen3-32b",)})
+    assert ratios_of("tpot", QUICK, PLAN, site(*rows, pairs=(other,))) == (0.8, 1.2)
+    assert ratios_of("tpot", QUICK, PLAN, site(*rows)) == (0.5, 2.0)
+
+
+def test_near_saturation_the_residuals_of_queues_count() -> None:
+    where = site(row("none", 0.9, 1.1, strained=False), row("none", 0.4, 3.0, strained=True))
+    assert ratios_of("tpot", QUICK, PLAN, where) == (0.9, 1.1)
+    assert ratios_of("tpot", QUEUED, PLAN, where) == (0.4, 3.0)
+
+
+def test_speeds_and_prices_move_against_what_was_measured() -> None:
+    metrics = {**QUICK, "tpot_p50_ms": 10.0, "tokens_per_s_per_user_p50": 100.0, "chips": 8.0}
+    bands = bands_of(metrics, PLAN, site(row("none", 0.8, 1.25)))
+    assert bands["tpot_p50_ms"] == pytest.approx((8.0, 12.5))
+    assert bands["tokens_per_s_per_user_p50"] == pytest.approx((80.0, 125.0))
+    assert "chips" not in bands
+
+
+def test_the_shipped_intervals_are_no_surer_where_less_is_known() -> None:
+    found = shipped_calibration().residuals
+    for quantity in ("tpot", "ttft", "throughput"):
+        for strained in (False, True):
+            widths = [
+                one.high / one.low
+                for level in KNOWLEDGE
+                for one in found
+                if (one.quantity, one.knowledge) == (quantity, level)
+                and one.strained in (None, strained)
+            ]
+            assert len(widths) == len(KNOWLEDGE)
+            assert widths == sorted(widths)
+
+
+def test_the_shipped_calibration_says_where_it_is_from() -> None:
+    shipped = shipped_calibration()
+    assert shipped.command.startswith("servefront calibrate")
+    assert shipped.fitted
+    assert shipped.data is not None
+    assert shipped.data.points > 1000
