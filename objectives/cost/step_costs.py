@@ -67,9 +67,7 @@ class SplitDecode:
 
     def scaled(self, factor: float) -> SplitDecode:
         """The same with all seconds `factor` times as long."""
-        return replace(
-            self, line_s=self.line_s * factor, exchange_s=self.exchange_s * factor
-        )
+        return replace(self, line_s=self.line_s * factor, exchange_s=self.exchange_s * factor)
 
 
 @dataclass(frozen=True, slots=True)
