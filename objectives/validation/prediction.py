@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from objectives.assess import assess
+from objectives.cost.overheads import load_overheads
 from objectives.uncertainty import ratios_of
 from objectives.validation.deployment import deployed
 from objectives.validation.points import THROUGHPUT, Point, Setup
@@ -89,8 +90,10 @@ def predict_all(
 ) -> Predictions:
     """Simulate the points, several at once: the compiled loop leaves Python's lock alone.
 
-    Under `calibration`, or the shipped one where it is None.
+    Under `calibration`, or the shipped one where it is None. Raises `InputError` where that names
+    a constant that the cost model lacks.
     """
+    load_overheads(calibration.changes if calibration else ())
     reasons = [(point, contradiction(point.setup)) for point in points]
     scored = [point for point, reason in reasons if reason is None]
     predicted, refused = [], []

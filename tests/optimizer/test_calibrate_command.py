@@ -110,7 +110,7 @@ def test_a_constant_that_the_cost_model_lacks_is_one_message(
     ("arguments", "message"),
     [
         (("validate", "--cross-validate", "--calibration"), "leave out one of the two"),
-        (("calibrate", "--plan"), "must"),
+        (("calibrate", "--plan"), "points.csv"),
     ],
 )
 def test_wrong_options_are_one_message(
