@@ -219,6 +219,25 @@ class _CountingDraw:
         return self._path[depth]
 
 
+class GivenDraw:
+    """Answers by given parameters, and keeps the distributions a sampler would have drawn from."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self.distributions: dict[str, BaseDistribution] = {}
+
+    def ordered(self, name: str, options: Sequence[Option]) -> Option:
+        """The option at the given position."""
+        self.distributions[name] = _POSITION
+        return at_position(float(self._parameters[name]), options)
+
+    def unordered(self, name: str, options: Sequence[Option]) -> Option:
+        """The option whose word is given."""
+        words = [str(option) for option in options]
+        self.distributions[name] = CategoricalDistribution(words)
+        return options[words.index(str(self._parameters[name]))]
+
+
 class _SobolDraw:
     """Answers by the coordinates of a point, each question by the next."""
 

@@ -23,7 +23,7 @@ from optimizer.guide import Guide
 from optimizer.job import SamplerName, SearchSettings
 from optimizer.problem import Problem
 from optimizer.sampling import STARTUP_TRIALS, population, trial_seed
-from results.front import pareto_front
+from results.front import GrowingFront
 from results.trials import TrialRecord
 
 # A space no larger is finished by counting once a whole batch of the sampler repeats.
@@ -50,11 +50,17 @@ class Proposals:
     seeds: Sequence[Parameters] = ()
     _records: list[TrialRecord] = field(default_factory=list)
     _known: set[str] = field(default_factory=set)
+    _fronts: dict[str, GrowingFront] = field(default_factory=dict)
+    _found_again: dict[int, Parameters | None] = field(default_factory=dict)
     _repeats: int = 0
 
     def told(self, record: TrialRecord) -> None:
         """Take notice of a trial."""
         self._records.append(record)
+        if record.same_as is None:
+            topology = record.plan.topology
+            goals = self.problem.objectives
+            self._fronts.setdefault(topology, GrowingFront(goals, ())).add(record)
         self._known.add(record.plan.point_id)
         self._repeats = 0 if record.same_as is None else self._repeats + 1
 
@@ -126,15 +132,17 @@ class Proposals:
 
     def _parents(self) -> list[list[Parameters]]:
         """The front of each topology, so that one that leads early does not starve the others."""
-        by_topology: dict[str, list[TrialRecord]] = {}
-        for record in self._records:
-            by_topology.setdefault(record.plan.topology, []).append(record)
         fronts = [
-            [parameters_of(point.plan, self.problem.space) for point in front.points]
-            for records in by_topology.values()
-            if (front := pareto_front(records, self.problem.objectives)).points
+            [self._parameters_of(point) for point in front.points]
+            for front in self._fronts.values()
         ]
-        return [[p for p in front if p is not None] for front in fronts]
+        known = [[one for one in front if one is not None] for front in fronts]
+        return [front for front in known if front]
+
+    def _parameters_of(self, trial: TrialRecord) -> Parameters | None:
+        if trial.trial not in self._found_again:
+            self._found_again[trial.trial] = parameters_of(trial.plan, self.problem.space)
+        return self._found_again[trial.trial]
 
     @cached_property
     def _size(self) -> int:

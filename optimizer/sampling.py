@@ -88,8 +88,10 @@ def _check(asked: SamplerName, problem: Problem) -> None:
 def sampler_for(name: SamplerName, seed: int, trial: int, batch_size: int) -> BaseSampler:
     """The sampler that proposes trial number `trial` where nothing is given.
 
-    TPE models the questions of a branch together, and counts trials that still run as poor, so
-    that a batch spreads out. A generation of NSGA-II holds at least two batches.
+    NSGA-II notes the generation of every trial that is asked of it, and only those with one become
+    parents; so given trials are asked of it too. A generation holds at least two batches. TPE
+    models the questions of a branch together, and counts trials that still run as poor, so that a
+    batch spreads out.
     """
     number = trial_seed(seed, trial)
     if name == "nsga2":
@@ -109,17 +111,6 @@ def sampler_for(name: SamplerName, seed: int, trial: int, batch_size: int) -> Ba
             n_startup_trials=STARTUP_TRIALS,
             seed=number,
         )
-
-
-def sampler_of_given(name: SamplerName, seed: int, trial: int, batch_size: int) -> BaseSampler:
-    """The sampler under which a trial with given parameters is asked.
-
-    NSGA-II notes the generation of every trial it is asked for, and only those with one become
-    parents: given trials breed because they are asked under it. The others would model for
-    nothing.
-    """
-    quick: SamplerName = "nsga2" if name == "nsga2" else "random"
-    return sampler_for(quick, seed, trial, batch_size)
 
 
 def population(batch_size: int) -> int:

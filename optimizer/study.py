@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import optuna
-from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
 
-from optimizer.draws import Parameters, TrialDraw
+from optimizer.draws import GivenDraw, Parameters, TrialDraw
 from optimizer.evaluate import Evaluation
 from optimizer.executor import Executor
 from optimizer.growth import Growth
@@ -36,7 +35,7 @@ from optimizer.records import (
     stored_trials,
     tell,
 )
-from optimizer.sampling import sampler_for, sampler_of_given
+from optimizer.sampling import sampler_for
 from spaces.plan import DeploymentPlan
 
 # Asking goes on for so many batches of nothing but repeats, then the space counts as exhausted.
@@ -147,17 +146,33 @@ class Search:
         return min(self.settings.batch_size, left)
 
     def _ask(self, number: int, end: int, given: Parameters | None) -> _Asked:
+        if given is not None and self.proposals.sampler != "nsga2":
+            return self._put(number, end, given)
         if given is not None:
             self.study.enqueue_trial(given)
-        self._sampler_of(number, given is not None)
+        self._sampler_of(number)
         trial = self.study.ask()
-        if trial.number != number:  # made twice, when an answer of the storage was lost
-            raise StorageInternalError(f"trial {number} is in the study already")
+        assert trial.number == number, "only the coordinator asks"
         return self._drawn(trial, end)
+
+    def _put(self, number: int, end: int, given: Parameters) -> _Asked:
+        """A given trial as a whole: one record in the storage in place of one for each answer."""
+        draw = GivenDraw(given)
+        plan = self.problem.space.plan(draw)
+        self.study.add_trial(
+            optuna.create_trial(
+                state=TrialState.RUNNING,
+                params={name: given[name] for name in draw.distributions},
+                distributions=draw.distributions,
+                user_attrs={BATCH_END: end, PLAN: plan_data(plan)},
+            )
+        )
+        added = self.study.get_trials(deepcopy=False)[number]
+        return _Asked(optuna.Trial(self.study, added._trial_id), plan)
 
     def _attached(self, left: FrozenTrial, end: int) -> _Asked:
         """A trial that an earlier run asked and did not tell."""
-        self._sampler_of(left.number, "fixed_params" in left.system_attrs)
+        self._sampler_of(left.number)
         if left.state == TrialState.WAITING:
             trial = self.study.ask()
         else:
@@ -165,9 +180,8 @@ class Search:
         plan = plan_of(left)
         return self._drawn(trial, end) if plan is None else _Asked(trial, plan)
 
-    def _sampler_of(self, number: int, given: bool) -> None:
-        choose = sampler_of_given if given else sampler_for
-        self.study.sampler = choose(
+    def _sampler_of(self, number: int) -> None:
+        self.study.sampler = sampler_for(
             self.proposals.sampler, self.settings.seed, number, self.settings.batch_size
         )
 

@@ -7,6 +7,7 @@ topology and metric. With few simulations it stays near zero and says that it is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,41 @@ class Plans:
     features: Values
     groups: Ints
 
+    @cached_property
+    def designs(self) -> dict[int, _Design]:
+        """The plans of each group as regressors."""
+        return {
+            int(group): _Design.of(self.features, np.flatnonzero(self.groups == group))
+            for group in np.unique(self.groups)
+        }
+
+
+@dataclass(frozen=True)
+class _Design:
+    """Rows `members` of some features, each column with mean 0 and deviation 1, after a one."""
+
+    members: Ints
+    kept: npt.NDArray[np.bool_]
+    centre: Values
+    scale: Values
+    rows: Values
+
+    @classmethod
+    def of(cls, features: Values, members: Ints) -> _Design:
+        own = features[members]
+        spread = own.std(axis=0)
+        kept = spread > 1e-9
+        centre, scale = own[:, kept].mean(axis=0), spread[kept]
+        return cls(members, kept, centre, scale, _regressors(own[:, kept], centre, scale))
+
+    def of_others(self, features: Values) -> Values:
+        """Other plans as regressors, on the scale of these."""
+        return _regressors(features[:, self.kept], self.centre, self.scale)
+
+
+def _regressors(features: Values, centre: Values, scale: Values) -> Values:
+    return np.hstack([np.ones((len(features), 1)), (features - centre) / scale])
+
 
 def corrections(candidates: Plans, told: Plans, residuals: Values) -> Correction:
     """The correction of the candidates from the `residuals` [t, metric] of the `told` plans [t].
@@ -47,28 +83,15 @@ def corrections(candidates: Plans, told: Plans, residuals: Values) -> Correction
     """
     shape = (len(candidates.groups), residuals.shape[1])
     mean, deviation = np.zeros(shape), np.zeros(shape)
-    for group in np.unique(candidates.groups):
-        members = np.flatnonzero(candidates.groups == group)
+    for group, design in candidates.designs.items():
         known = told.groups == group
-        design = _standardized(candidates.features[members], told.features[known])
+        rows = design.of_others(told.features[known])
         for metric in range(shape[1]):
             values = residuals[known, metric]
             there = np.isfinite(values)
-            found = _regression(design[0], design[1][there], values[there])
-            mean[members, metric], deviation[members, metric] = found
+            found = _regression(design.rows, rows[there], values[there])
+            mean[design.members, metric], deviation[design.members, metric] = found
     return Correction(mean, deviation)
-
-
-def _standardized(features: Values, known: Values) -> tuple[Values, Values]:
-    """Both with columns of mean 0 and deviation 1 over the candidates, and a column of ones."""
-    spread = features.std(axis=0)
-    kept = spread > 1e-9
-    centre, scale = features[:, kept].mean(axis=0), spread[kept]
-    ones = np.ones((len(features), 1))
-    return (
-        np.hstack([ones, (features[:, kept] - centre) / scale]),
-        np.hstack([ones[: len(known)], (known[:, kept] - centre) / scale]),
-    )
 
 
 def _regression(design: Values, known: Values, values: Values) -> tuple[Values, Values]:

@@ -112,18 +112,22 @@ class GrowingFront:
     objectives: tuple[Objective, ...]
     reference_point: tuple[float, ...]
     volume: float = 0.0
-    _front: list[tuple[float, ...]] = field(default_factory=list)
+    points: list[TrialRecord] = field(default_factory=list)
+    _losses: list[tuple[float, ...]] = field(default_factory=list)
 
     def add(self, trial: TrialRecord) -> float:
-        """Add a trial, feasible or not; the hypervolume with it."""
+        """Add a trial, feasible or not; the hypervolume with it, 0 without a reference point."""
         if not (trial.feasible and has_values(trial, self.objectives)):
             return self.volume
         new = _losses(trial, self.objectives)
-        if not any(_no_worse(old, new) for old in self._front):
-            self._front = [old for old in self._front if not _no_worse(new, old)] + [new]
-            reference = _reference_losses(self.reference_point, self.objectives)
-            now = _hypervolume(np.array(self._front), reference)
-            self.volume = max(self.volume, now)  # another order of summation may round down
+        if not any(_no_worse(old, new) for old in self._losses):
+            kept = [place for place, old in enumerate(self._losses) if not _no_worse(new, old)]
+            self.points = [*(self.points[place] for place in kept), trial]
+            self._losses = [*(self._losses[place] for place in kept), new]
+            if self.reference_point:
+                reference = _reference_losses(self.reference_point, self.objectives)
+                now = _hypervolume(np.array(self._losses), reference)
+                self.volume = max(self.volume, now)  # another order of sums may round down
         return self.volume
 
 

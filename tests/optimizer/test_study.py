@@ -20,6 +20,7 @@ from optuna.trial import TrialState
 from optimizer.draws import all_parameters
 from optimizer.problem import prepare
 from optimizer.storage import JOURNAL, Journal, open_storage, repair_journal
+from optimizer.study import Search
 from results.front import pareto_front
 from results.trials import TrialRecord
 from tests.conftest import REPOSITORY
@@ -269,9 +270,17 @@ def test_most_of_a_later_batch_refines_what_was_found(
 ) -> None:
     monkeypatch.setattr("optimizer.proposals.REFINE_FROM", 16)
     monkeypatch.setattr("optimizer.proposals.STARTUP_TRIALS", 0)
+    put: set[int] = set()
+    whole = Search._put
+
+    def noted(self: Search, number: int, *rest: Any) -> Any:
+        put.add(number)
+        return whole(self, number, *rest)
+
+    monkeypatch.setattr(Search, "_put", noted)
     search = {"trials": 32, "batch_size": 8, "sampler": "tpe"}
     searched(job_of(search=search), tmp_path, known=None)
-    given = ["fixed_params" in trial.system_attrs for trial in stored(tmp_path)]
+    given = [number in put for number in range(len(stored(tmp_path)))]
     assert all(sum(given[n : n + 8]) >= 6 for n in range(16, len(given) - 7, 8))
     assert sum(given[:16]) < 6
 
