@@ -169,11 +169,15 @@ def _next_steps(directory: Path, results: StudyResults) -> None:
 
 
 def _dry_run(job: Job, problem: Problem) -> None:
+    from optimizer.sampling import chosen_sampler
+
     for name, values in problem.space.dimensions().items():
         shown = ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:8])}, ..."
         show(f"{name} ({len(values)}): {shown}")
     size = problem.space.size()
     show(f"{size:,} legal points, {len(problem.workload):,} requests each")
+    choice = chosen_sampler(job.search.sampler, job.search.trials, problem)
+    show(f"sampler {choice.name}: {choice.reason}")
     seconds = _seconds_a_plan(problem)
     points = min(size, job.search.trials)
     show(

@@ -81,7 +81,7 @@ def test_a_search_killed_at_any_write_ends_as_one_that_was_not(
     directory.mkdir()
     while True:
         with monkeypatch.context() as patch:
-            kill_after(patch, chance.randrange(3, 150))
+            kill_after(patch, chance.randrange(3, 60))
             try:
                 records = searched(job, directory).records
                 break
