@@ -21,8 +21,10 @@ Ints = npt.NDArray[np.int64]
 
 # The correction is learned anew when a tenth more plans are told, and at least eight.
 LEAST_NEWS, SHARE_OF_NEWS = 8, 0.1
-# What the sum of a plan's gains counts beside its luck, so that of plans that lead in one
-# objective by as much the one that is better in the others is taken.
+# The luck needed against nothing.
+_NONE = -1e3
+# What the sum of a plan's gains counts beside its luck: it decides the first choice of all, and
+# between plans that lead in one objective by as much.
 _TIE = 1e-3
 # Luck that a plan needs beyond its own where all told plans of its branch gave no values.
 _TROUBLE = 6.0
@@ -61,7 +63,7 @@ class Guide:
         size = fitted_size(len(self._told))
         if size != self._fitted:
             self._fit(size)
-            self._luck = self._luck_against(self._gains.min(axis=1))
+            self._luck = np.full(self._gains.shape[1], _NONE)
             self._take_in(self._told, self._rows)
         else:
             self._take_in(news, self._rows[len(self._rows) - len(news) :])
@@ -107,7 +109,7 @@ class Guide:
         # One row for each objective: the minimum over few rows is quick.
         self._gains = np.ascontiguousarray((logs[:, :goals] * self._signs).T)
         self._per_deviation = np.ascontiguousarray(1.0 / correction.deviation[:, :goals].T)
-        self._worth = (self._gains * self._per_deviation).sum(axis=0)
+        self._worth = self._gains.sum(axis=0)
         self._short = self._shortfall(logs, correction)
         self._fitted = size
 
