@@ -1,8 +1,16 @@
-"""Fits all-to-all times to published ones of two EP sizes, and scores them on the others."""
+"""Fits all-to-all times to published ones of two EP sizes, and scores them on the others.
+
+Usage: python -m scripts.fit_exchanges [DATA]    (DATA: default $SERVEFRONT_DATA)
+
+Prints the scores, those of the general form that prices plans among them. Writes nothing:
+`scripts.fit_operators` does.
+"""
 
 from __future__ import annotations
 
+import argparse
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, cast
@@ -17,6 +25,7 @@ from spaces.catalog import chip
 from spaces.documents import dump_yaml
 from spaces.model import MoeFfn
 
+ROOT = Path(__file__).parent.parent
 COMMAND = "python -m scripts.fit_operators WHEEL"
 SOURCE = (
     "READMEs of DeepEP, pplx-kernels, pplx-garden, UCCL-EP and MORI-EP, as collected in "
@@ -25,6 +34,14 @@ SOURCE = (
 DATE = "2026-12-01"
 _SERIES = ["source_repo", "hardware", "network", "library", "mode", "op", "tokens_per_rank"]
 Pick = Literal["outermost", "smallest"]
+
+
+def main() -> None:
+    """Run as a command."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    data = Path(os.environ.get("SERVEFRONT_DATA", ROOT.parent / "shared"))
+    parser.add_argument("data", type=Path, nargs="?", default=data)
+    print(exchange_report(parser.parse_args().data / "measured"))
 
 
 def exchange_document(measured: Path) -> str:
@@ -193,3 +210,7 @@ def _measured_nodes(measured: Path) -> str:
         size, median, bias = _figures(error).split(" | ")
         lines.append(f"| {ep} | {size} | {tokens[0]:g} to {tokens[-1]:g} | {median} | {bias} |")
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
