@@ -16,7 +16,7 @@ from objectives.cost import (
 )
 from objectives.simulator import KvOnLink, PoolSetup, Scenario, SharedStore
 from spaces.calibration import Stack
-from spaces.memory import hbm_ledger, host_kv_tokens
+from spaces.memory import hbm_ledger, tier_kv_tokens
 from spaces.plan import DeploymentPlan, Pool
 from spaces.sharding import kv_bytes_per_token_per_chip
 from spaces.site import Site
@@ -36,6 +36,8 @@ def scenario_of(plan: DeploymentPlan, site: Site, seed: int = 1) -> Scenario:
         idle_limit_s=plan.kv.idle_limit_s or float("inf"),
         store=_store(plan, site),
         midfill_tokens=plan.midfill_tokens,
+        fetch_when_faster=plan.kv.fetch == "when-faster",
+        layers=site.model.layers if plan.kv.layerwise else 1,
         acceptance=acceptance_rates_of(site.model, plan.speculation) if plan.speculation else (),
         seed=seed,
     )
@@ -102,9 +104,11 @@ def _setup(plan: DeploymentPlan, pool: Pool, site: Site) -> PoolSetup:
         kv_blocks=ledger.kv_blocks(plan.block_size),
         request_blocks=ledger.request_blocks(plan.block_size),
         costs=pool_costs(plan, pool, site),
-        host_tokens=host_kv_tokens(site.model, pool, plan, plan.kv.host_gb_per_chip),
-        swap_tokens=host_kv_tokens(site.model, pool, plan, plan.kv.swap_gb_per_chip),
+        host_tokens=tier_kv_tokens(site.model, pool, plan, plan.kv.host_gb_per_chip),
+        swap_tokens=tier_kv_tokens(site.model, pool, plan, plan.kv.swap_gb_per_chip),
         host_s_per_token=_host_s_per_token(plan, pool, site),
+        ssd_tokens=tier_kv_tokens(site.model, pool, plan, plan.kv.ssd_gb_per_chip),
+        ssd_s_per_token=_ssd_s_per_token(plan, pool, site),
         link_bytes_per_s=link_of(plan, pool, site).bytes_per_s,
         admission_steps=engine.admission_steps if pool.takes_prompts else 1,
         admission_together=engine.admission_together,
@@ -123,6 +127,16 @@ def _host_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
         for windowed in (False, True)
     )
     return held / one_chip
+
+
+def _ssd_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
+    """Seconds to read a token's KV, kept once, from the local disks of a rank's chips together."""
+    if not plan.kv.ssd_gb_per_chip:
+        return 0.0
+    model, kv = served_model(site.model, plan.speculation), plan.precision.kv
+    kept = model.kv_bytes_per_token(kv) + model.windowed_kv_bytes_per_token(kv)
+    drives = pool.tp * pool.pp
+    return kept / (drives * site.chips[pool.chip].known("nvme_gb_per_s") * 1e9)
 
 
 def link_of(plan: DeploymentPlan, pool: Pool, site: Site) -> KvLink:

@@ -80,8 +80,19 @@ def request_metrics(result: SimulationResult, good: Good | None) -> dict[str, fl
         ("prefix_hit_fraction", records.hit_tokens),
         ("hbm_hit_fraction", records.hbm_hit_tokens),
         ("host_hit_fraction", records.host_hit_tokens),
+        ("ssd_hit_fraction", records.ssd_hit_tokens),
+        ("store_hit_fraction", records.store_hit_tokens),
     ):
         metrics[name] = float(hits[finished].sum() / inputs)
+    moved = result.tier_bytes
+    for name, size in (
+        ("host_fetched_gb", moved.host),
+        ("ssd_fetched_gb", moved.ssd),
+        ("store_fetched_gb", moved.store),
+        ("store_written_gb", moved.written_to_store),
+        ("handed_off_gb", result.handed_off_bytes),
+    ):
+        metrics[name] = size / 1e9
     steps = int(records.decode_steps[finished].sum())
     if steps:
         decoded = int((records.output_tokens[finished] - 1).sum())

@@ -198,6 +198,25 @@ def _inner() -> list[Metric]:
             "higher",
             "share of input tokens whose KV came from host memory",
         ),
+        *(
+            Metric(
+                f"{tier}_hit_fraction",
+                "fraction",
+                "higher",
+                f"share of input tokens whose KV came from {place}",
+            )
+            for tier, place in (("ssd", "local disks"), ("store", "the shared store"))
+        ),
+        *(
+            Metric(name, "GB", "neither", f"KV {moved}, over the whole run")
+            for name, moved in (
+                ("host_fetched_gb", "fetched from host memory"),
+                ("ssd_fetched_gb", "fetched from local disks"),
+                ("store_fetched_gb", "fetched from the shared store"),
+                ("store_written_gb", "written to the shared store"),
+                ("handed_off_gb", "moved from prefill or midfill to decode pools"),
+            )
+        ),
         Metric(
             "theoretical_hit_fraction",
             "fraction",

@@ -35,7 +35,13 @@ MAIN_METRICS = (
     "output_tokens_per_s_per_chip",
     "usd_per_m_output_tokens",
 )
-_TIER_SIZES = ("host_gb_per_chip", "swap_gb_per_chip", "shared_gb", "idle_limit_s")
+_TIER_SIZES = (
+    "host_gb_per_chip",
+    "swap_gb_per_chip",
+    "ssd_gb_per_chip",
+    "shared_gb",
+    "idle_limit_s",
+)
 _POOL_COUNTS = ("replicas", "tp", "pp", "ep", "dp", "max_num_seqs", "max_num_batched_tokens")
 
 
@@ -185,8 +191,11 @@ def _row(trial: TrialRecord) -> dict[str, object]:
         "kv_dtype": plan.precision.kv,
         "host_gb_per_chip": plan.kv.host_gb_per_chip,
         "swap_gb_per_chip": plan.kv.swap_gb_per_chip,
+        "ssd_gb_per_chip": plan.kv.ssd_gb_per_chip,
         "shared_gb": plan.kv.shared_gb,
         "retention": plan.kv.retention,
+        "fetch": plan.kv.fetch,
+        "layerwise": plan.kv.layerwise,
         "idle_limit_s": plan.kv.idle_limit_s,
         "midfill_threshold_tokens": plan.midfill_tokens if plan.has_midfill else None,
         "router": plan.router,

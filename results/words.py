@@ -77,11 +77,17 @@ def describe_settings(plan: DeploymentPlan) -> str:
         words.append(f"{plan.kv.host_gb_per_chip:g} GB host KV per chip")
     if plan.kv.swap_gb_per_chip:
         words.append(f"{plan.kv.swap_gb_per_chip:g} GB swap space per chip")
+    if plan.kv.ssd_gb_per_chip:
+        words.append(f"{plan.kv.ssd_gb_per_chip:g} GB disk KV per chip")
     if plan.kv.shared_gb:
         words.append(f"{plan.kv.shared_gb:g} GB shared KV store")
     if plan.kv.retention != "lru":
         limit = f" {plan.kv.idle_limit_s:g} s" if plan.kv.idle_limit_s else ""
         words.append(f"{plan.kv.retention}{limit}")
+    if plan.kv.fetch != "always":
+        words.append("fetched when faster than computed")
+    if plan.kv.layerwise:
+        words.append("fetched layer by layer")
     if plan.has_midfill:
         words.append(f"midfill up to {plan.midfill_tokens} uncached tokens")
     if plan.splits_decode:

@@ -65,6 +65,8 @@ def _figures_needed(plan: DeploymentPlan, pool: Pool, site: Site) -> Iterator[st
         yield from ("memory_levels.ddr.gb", "memory_levels.ddr.gb_per_s")
     elif offloads:
         yield from ("host_dram_gb", "host_link_gb_per_s")
+    if plan.kv.ssd_gb_per_chip:
+        yield "nvme_gb_per_s"
 
 
 def chips_within_budget(plan: DeploymentPlan, site: Site) -> Infeasible | None:
@@ -315,10 +317,13 @@ def midfill_can_reach_kv(plan: DeploymentPlan, site: Site) -> Infeasible | None:
 
 
 def retention_has_a_tier(plan: DeploymentPlan, site: Site) -> Infeasible | None:
-    """KV is copied or moved down only where there is a tier below HBM."""
+    """KV is copied or moved down, and fetched, only where there is a tier below HBM."""
     moves = plan.kv.retention in ("write-through", "offload-at-turn-end")
-    if moves and plan.kv.host_gb_per_chip == 0 and plan.kv.shared_gb == 0:
-        reason = f"retention {plan.kv.retention} needs host memory or a shared store to move KV to"
+    if moves and not plan.kv.below_hbm:
+        reason = f"retention {plan.kv.retention} needs host memory, disks or a store to move KV to"
+        return Infeasible("retention", reason, 1.0)
+    if (plan.kv.fetch == "when-faster" or plan.kv.layerwise) and not plan.kv.below_hbm:
+        reason = "without a tier below HBM nothing is fetched, so `fetch` and `layerwise` are idle"
         return Infeasible("retention", reason, 1.0)
     return None
 

@@ -172,8 +172,8 @@ def activation_bytes(model: ModelSpec, pool: Pool) -> float:
     return 2.0 * tokens * (streams * model.hidden_size + inner) + logits
 
 
-def host_kv_tokens(model: ModelSpec, pool: Pool, plan: DeploymentPlan, gb_per_chip: float) -> int:
-    """Tokens of KV that so much host memory holds for a rank; a latent is stored once."""
+def tier_kv_tokens(model: ModelSpec, pool: Pool, plan: DeploymentPlan, gb_per_chip: float) -> int:
+    """Tokens of KV a tier below HBM holds for one attention rank; a latent is stored once."""
     budget = gb_per_chip * 1e9 * pool.tp * pool.pp
     model, kv = served_model(model, plan.speculation), plan.precision.kv
     per_token = model.kv_bytes_per_token(kv) + model.windowed_kv_bytes_per_token(kv)

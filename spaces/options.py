@@ -10,6 +10,7 @@ from spaces.documents import Document
 from spaces.plan import (
     DEFAULT_MICRO_BATCHES,
     DEFAULT_MIDFILL_TOKENS,
+    Fetch,
     Retention,
     Role,
     Router,
@@ -44,8 +45,11 @@ class SpaceOptions(Document):
     max_num_seqs: Sizes = (8, 16, 32, 64, 128, 256, 512)
     max_num_batched_tokens: Sizes = (2048, 4096, 8192, 16384)
     host_gb_per_chip: Annotated[tuple[NonNegative, ...], OneOrMore, Field(min_length=1)] = (0.0,)
+    ssd_gb_per_chip: Annotated[tuple[NonNegative, ...], OneOrMore, Field(min_length=1)] = (0.0,)
     shared_gb: Annotated[tuple[NonNegative, ...], OneOrMore, Field(min_length=1)] = (0.0,)
     retention: Annotated[tuple[Retention, ...], OneOrMore, Field(min_length=1)] = ("lru",)
+    fetch: Annotated[tuple[Fetch, ...], OneOrMore, Field(min_length=1)] = ("always",)
+    layerwise: Annotated[tuple[bool, ...], OneOrMore, Field(min_length=1)] = (False,)
     idle_limit_s: Annotated[tuple[PositiveFloat, ...], OneOrMore, Field(min_length=1)] = (300.0,)
     midfill_threshold_tokens: Sizes = (DEFAULT_MIDFILL_TOKENS,)
     micro_batches: Sizes = (DEFAULT_MICRO_BATCHES,)

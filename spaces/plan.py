@@ -32,6 +32,7 @@ EngineName = Literal["vllm", "sglang", "trtllm", "atom"]
 Retention = Literal["lru", "write-through", "offload-at-turn-end", "drop-after-idle"]
 LoadAxis = Literal["concurrency", "request_rate", "session_rate", "time_scale"]
 LOAD_AXES: tuple[LoadAxis, ...] = get_args(LoadAxis)
+Fetch = Literal["always", "when-faster"]
 Router = Literal["round-robin", "least-loaded", "shortest-queue", "prefix-affinity"]
 
 # Of turns appended to a long context 93 % bring at most 5,000 new tokens (Claude Code traces of
@@ -126,21 +127,27 @@ class Precision(Document):
 class KvTiers(Document):
     """Where KV rests beside HBM, and how it gets there.
 
-    Host memory is given per chip, the store that all replicas share as a whole, both in decimal
-    GB; `shared_gb_per_s` bounds the store itself, beside the network cards that reach it.
+    Host memory and local disks are given per chip, the store that all replicas share as a whole,
+    all in decimal GB; `shared_gb_per_s` bounds the store itself, beside the network cards that
+    reach it.
     Retention: `lru` moves cached blocks down a tier when HBM needs their room; `write-through`
     copies them down as soon as they are computed; `offload-at-turn-end` moves them down when their
     request ends; `drop-after-idle` is `lru` that forgets blocks after `idle_limit_s` without use.
     A request preempted while it decodes is swapped to host memory within `swap_gb_per_chip`, which
     is apart from the host tier; without it, it is computed again.
+    Prefix blocks below HBM are fetched `always`, or `when-faster` than computing them again;
+    `layerwise` computes the prompt while all but the first layer of its prefix are on their way.
     """
 
     retention: Retention = "lru"
     idle_limit_s: PositiveFloat | None = None
     host_gb_per_chip: Annotated[float, Field(ge=0)] = 0.0
     swap_gb_per_chip: Annotated[float, Field(ge=0)] = 0.0
+    ssd_gb_per_chip: Annotated[float, Field(ge=0)] = 0.0
     shared_gb: Annotated[float, Field(ge=0)] = 0.0
     shared_gb_per_s: PositiveFloat | None = None
+    fetch: Fetch = "always"
+    layerwise: bool = False
 
     @model_validator(mode="after")
     def _limit_belongs_to_its_retention(self) -> KvTiers:
@@ -158,6 +165,11 @@ class KvTiers(Document):
                 remedy="set `shared_gb`",
             )
         return self
+
+    @property
+    def below_hbm(self) -> bool:
+        """Whether there is any tier below HBM."""
+        return self.host_gb_per_chip + self.ssd_gb_per_chip + self.shared_gb > 0
 
 
 _LOAD_WORDS: dict[LoadAxis, str] = {

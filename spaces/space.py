@@ -41,6 +41,15 @@ from spaces.speculation import Speculation
 Option = TypeVar("Option")
 
 # The rules that decide which tiers and retentions a topology can have.
+_TIER_CHOICES = (
+    "host_gb_per_chip",
+    "ssd_gb_per_chip",
+    "shared_gb",
+    "retention",
+    "fetch",
+    "layerwise",
+    "idle_limit_s",
+)
 TIER_RULES = (retention_has_a_tier, midfill_can_reach_kv)
 
 
@@ -151,8 +160,11 @@ class SearchSpace:
         note("max_num_seqs", *self.options.max_num_seqs)
         note("max_num_batched_tokens", *self.options.max_num_batched_tokens)
         note("host_gb_per_chip", *(f"{gb:g}" for gb in self.options.host_gb_per_chip))
+        note("ssd_gb_per_chip", *(f"{gb:g}" for gb in self.options.ssd_gb_per_chip))
         note("shared_gb", *(f"{gb:g}" for gb in self.options.shared_gb))
         note("retention", *self.options.retention)
+        note("fetch", *self.options.fetch)
+        note("layerwise", *self.options.layerwise)
         note("router", *self.options.router)
         note("load", *(load or "as recorded" for load in self.loads))
         return {name: list(found) for name, found in values.items()}
@@ -241,38 +253,28 @@ class SearchSpace:
         return remaining[0]
 
     def _draw_tiers(self, draw: Draw, branch: Branch) -> KvTiers:
-        """Tier sizes first, then a retention that has somewhere to put KV, then its limit."""
+        """Tier sizes first, then retention and fetching that make sense with them."""
         remaining = self._tiers(branch)
-        for name in ("host_gb_per_chip", "shared_gb"):
-            size = _ordered(draw, name, _distinct(getattr(tiers, name) for tiers in remaining))
-            remaining = [tiers for tiers in remaining if getattr(tiers, name) == size]
-        retention = _ordered(draw, "retention", _distinct(t.retention for t in remaining))
-        remaining = [tiers for tiers in remaining if tiers.retention == retention]
-        limit_s = _ordered(draw, "idle_limit_s", [tiers.idle_limit_s for tiers in remaining])
-        return next(tiers for tiers in remaining if tiers.idle_limit_s == limit_s)
+        for name in _TIER_CHOICES:
+            value = _ordered(draw, name, _distinct(getattr(tiers, name) for tiers in remaining))
+            remaining = [tiers for tiers in remaining if getattr(tiers, name) == value]
+        return remaining[0]
 
     def _tiers(self, branch: Branch) -> list[KvTiers]:
-        """The tiers and retentions that a topology can use, in the order of the options."""
-        options = self.options
+        """The tiers and policies that a topology can use, in the order of the options."""
         plan = self._on(branch)
         found = []
-        for host_gb, shared_gb, retention in product(
-            options.host_gb_per_chip, options.shared_gb, options.retention
-        ):
-            limits = options.idle_limit_s if retention == "drop-after-idle" else (None,)
-            for limit_s in limits:
-                tiers = self.base.kv.model_copy(
-                    update={
-                        "host_gb_per_chip": host_gb,
-                        "shared_gb": shared_gb,
-                        "retention": retention,
-                        "idle_limit_s": limit_s,
-                    }
-                )
-                with_tiers = plan.model_copy(update={"kv": tiers})
-                broken = (rule(with_tiers, self.site) for rule in TIER_RULES)
-                if all(refusal is None for refusal in broken):
-                    found.append(tiers)
+        for values in product(*(getattr(self.options, name) for name in _TIER_CHOICES)):
+            choice = dict(zip(_TIER_CHOICES, values, strict=True))
+            if choice["retention"] != "drop-after-idle":
+                choice["idle_limit_s"] = None
+            tiers = self.base.kv.model_copy(update=choice)
+            if tiers in found:
+                continue
+            with_tiers = plan.model_copy(update={"kv": tiers})
+            broken = (rule(with_tiers, self.site) for rule in TIER_RULES)
+            if all(refusal is None for refusal in broken):
+                found.append(tiers)
         return found
 
     def _thresholds(self, branch: Branch) -> tuple[int | None, ...]:

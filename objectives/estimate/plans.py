@@ -18,7 +18,7 @@ from objectives.estimate.tables import PoolTables, pool_tables
 from objectives.slo import Slo
 from spaces.enumeration import BranchPlans
 from spaces.layouts import with_batch
-from spaces.memory import hbm_ledger, host_kv_tokens
+from spaces.memory import hbm_ledger, tier_kv_tokens
 from spaces.plan import DeploymentPlan, Pool
 from spaces.site import Site
 from spaces.speculation import acceptance_rates_of
@@ -182,16 +182,15 @@ class _Branch:
         if not setting.prefix_caching:
             return np.zeros(len(variant))
         variants = self.pools[place]
-        host = np.array(
+        own_gb = setting.kv.host_gb_per_chip + setting.kv.ssd_gb_per_chip
+        below = np.array(
             [
-                float(host_kv_tokens(self.site.model, pool, setting, setting.kv.host_gb_per_chip))
-                if setting.kv.host_gb_per_chip
-                else 0.0
+                float(tier_kv_tokens(self.site.model, pool, setting, own_gb))
                 for pool in self.plans.variants[place]
             ]
         )
         ranks = replicas * variants.ranks[variant]
-        room = ranks * (variants.kv_tokens + host)[variant]
+        room = ranks * (variants.kv_tokens + below)[variant]
         if setting.kv.shared_gb:
             model, kv = self.site.model, setting.precision.kv
             token = model.kv_bytes_per_token(kv) + model.windowed_kv_bytes_per_token(kv)
@@ -291,7 +290,8 @@ def _first_alike(settings: Sequence[DeploymentPlan], place: int) -> int:
     def seen(setting: DeploymentPlan) -> tuple[object, ...]:
         tiers = setting.kv
         affine = setting.router == "prefix-affinity"
-        return tiers.host_gb_per_chip, tiers.shared_gb, setting.midfill_threshold_tokens, affine
+        own_gb = tiers.host_gb_per_chip + tiers.ssd_gb_per_chip
+        return own_gb, tiers.shared_gb, setting.midfill_threshold_tokens, affine
 
     wanted = seen(settings[place])
     return next(n for n, setting in enumerate(settings) if seen(setting) == wanted)

@@ -152,7 +152,8 @@ def _latest_at_hand(state: State, rank_id: int) -> int:
     for back in range(rank.running):
         request_id = state.seats[rank.seats_start + rank.running - 1 - back]
         request = state.requests[request_id]
-        if request.flight == NONE and request.usable_s <= state.clock[0].now_s:
+        at_hand = request.flight == NONE and request.usable_s <= state.clock[0].now_s
+        if at_hand and request.rests == 0:
             return int(request_id)
     return NONE
 
@@ -276,11 +277,16 @@ def _admit(state: State, rank_id: int) -> int:
 
 @compiled
 def _fetch(state: State, rank_id: int, request_id: int, host: int, ssd: int, store: int) -> None:
-    """Bring prefix blocks in from the lower tiers, all at once; without any, go on at once."""
+    """Bring prefix blocks in from the lower tiers, all at once; without any, go on at once.
+
+    What is fetched layer by layer holds the prompt up until the first layer is there.
+    """
     rank = state.ranks[rank_id]
     clock = state.clock[0]
     request = state.requests[request_id]
     size = clock.slot_tokens * clock.token_bytes
+    size /= clock.layers
+    rest = size * (clock.layers - 1)
     request.fetches = (host > 0) + (ssd > 0) + (store > 0)
     if request.fetches == 0:
         request.usable_s = clock.now_s
@@ -288,12 +294,14 @@ def _fetch(state: State, rank_id: int, request_id: int, host: int, ssd: int, sto
             request.fetched_s = clock.now_s
         return
     request.usable_s = float("inf")
+    request.rests = request.fetches if rest > 0 else 0
     if host > 0:
-        start_flow(state, FETCH, request_id, rank.host_link, NONE, host * size)
+        start_flow(state, FETCH, request_id, rank.host_link, NONE, host * size, host * rest)
     if ssd > 0:
-        start_flow(state, FETCH, request_id, rank.ssd_link, NONE, ssd * size)
+        start_flow(state, FETCH, request_id, rank.ssd_link, NONE, ssd * size, ssd * rest)
     if store > 0:
-        start_flow(state, FETCH, request_id, rank.net_link, clock.store_link, store * size)
+        way = rank.net_link, clock.store_link
+        start_flow(state, FETCH, request_id, way[0], way[1], store * size, store * rest)
 
 
 @compiled

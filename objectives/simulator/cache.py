@@ -12,6 +12,7 @@ from typing import Any
 
 from objectives.simulator.flows import start_flow
 from objectives.simulator.jit import compiled
+from objectives.simulator.prompt_costs import prompt_seconds
 from objectives.simulator.slots import append, unlink
 from objectives.simulator.state import (
     HOST,
@@ -85,19 +86,66 @@ def matched_blocks(state: State, rank_id: int, request_id: int) -> tuple[int, in
 
 @compiled
 def _match(state: State, rank_id: int, request_id: int) -> tuple[int, int, int]:
+    """What `matched_blocks` tells, looked up anew."""
     clock, request = state.clock[0], state.requests[request_id]
     chain, slots, slot_of = state.chain, state.slots[rank_id], state.slot_of[rank_id]
-    found, below, idle = 0, 0, 0
+    found, idle, lead, lead_idle = 0, 0, 0, 0
+    host, ssd, store = 0, 0, 0
     while found < request.chain_length:
         block = chain[request.chain_start + found]
         if _in_hbm(clock, slots, slot_of[block]):
             idle += slots[slot_of[block]].references == 0
-        elif level_with(state, rank_id, block) != NONE:
-            below += 1
         else:
-            break
+            level = level_with(state, rank_id, block)
+            if level == NONE:
+                break
+            if host + ssd + store == 0:
+                lead, lead_idle = found, idle
+            host += level == HOST
+            ssd += level == SSD
+            store += level == STORE
         found += 1
+    below = host + ssd + store
+    if below > 0 and clock.fetch_when_faster == 1:
+        fetch_s = _fetch_seconds(state, rank_id, host, ssd, store)
+        if not _fetch_pays(state, rank_id, request_id, lead, found, fetch_s):
+            return lead, 0, lead_idle
     return found, below, idle
+
+
+@compiled
+def _fetch_seconds(state: State, rank_id: int, host: int, ssd: int, store: int) -> float:
+    """Seconds to fetch so many blocks of each level if the flows of now shared their links."""
+    clock, rank = state.clock[0], state.ranks[rank_id]
+    block_bytes = clock.slot_tokens * clock.token_bytes
+    seconds = 0.0
+    if host > 0:
+        seconds = host * block_bytes / _share(state, rank.host_link)
+    if ssd > 0:
+        seconds = max(seconds, ssd * block_bytes / _share(state, rank.ssd_link))
+    if store > 0:
+        rate = min(_share(state, rank.net_link), _share(state, clock.store_link))
+        seconds = max(seconds, store * block_bytes / rate)
+    return float(seconds)
+
+
+@compiled
+def _share(state: State, link_id: int) -> float:
+    link = state.links[link_id]
+    return float(link.bytes_per_s / (link.flows + 1))
+
+
+@compiled
+def _fetch_pays(
+    state: State, rank_id: int, request_id: int, lead: int, found: int, fetch_s: float
+) -> bool:
+    """Whether fetching and computing the rest takes no longer than computing all beyond `lead`."""
+    pool_id, target = state.ranks[rank_id].pool, state.requests[request_id].target
+    slot_tokens = state.clock[0].slot_tokens
+    fetched = min(found * slot_tokens, target - 1)
+    kept = min(lead * slot_tokens, target - 1)
+    with_fetch_s = fetch_s + prompt_seconds(state, pool_id, fetched, target)
+    return bool(with_fetch_s <= prompt_seconds(state, pool_id, kept, target))
 
 
 @compiled
@@ -266,6 +314,7 @@ def _write_to_store(state: State, rank_id: int, blocks: int) -> None:
     clock = state.clock[0]
     if blocks > 0:
         size = blocks * clock.slot_tokens * clock.token_bytes
+        clock.stored_bytes += size
         start_flow(state, STORE_WRITE, NONE, state.ranks[rank_id].net_link, clock.store_link, size)
 
 

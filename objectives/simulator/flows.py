@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from objectives.simulator.events import push
 from objectives.simulator.jit import compiled
-from objectives.simulator.state import HAND_OFF, KV_ARRIVED, NONE, State
+from objectives.simulator.state import FETCH_REST, HAND_OFF, KV_ARRIVED, NONE, State
 
 # Less than this is left of a flow only by rounding: equal flows end at one instant.
 NOTHING_BYTES = 1e-3
@@ -24,16 +24,26 @@ def kv_bytes(state: State, tokens: int) -> float:
 
 @compiled
 def start_flow(
-    state: State, purpose: int, request_id: int, one_link: int, other_link: int, size: float
+    state: State,
+    purpose: int,
+    request_id: int,
+    one_link: int,
+    other_link: int,
+    size: float,
+    rest_bytes: float = 0.0,
 ) -> None:
-    """Begin to move `size` bytes of a request's KV over one link, or two in a row."""
+    """Begin to move `size` bytes of a request's KV over one link, or two in a row.
+
+    As soon as they are there, `rest_bytes` follow as a flow of their own.
+    """
     clock = state.clock[0]
     _advance(state)
     flow = state.flows[clock.flows]
     flow.purpose, flow.request = purpose, request_id
     flow.one_link, flow.other_link = one_link, other_link
-    flow.remaining_bytes = size
+    flow.remaining_bytes, flow.rest_bytes = size, rest_bytes
     clock.flows += 1
+    clock.cache_version += clock.fetch_when_faster  # whether a fetch pays hangs on the flows
     _count(state, one_link, 1, size)
     _count(state, other_link, 1, size)
     _share_links(state)
@@ -46,15 +56,19 @@ def end_flow(state: State) -> tuple[int, int]:
     _advance(state)
     first = _first_to_end(state)
     flow = state.flows[first]
-    purpose, request_id = flow.purpose, flow.request
+    purpose, request_id, rest_bytes = flow.purpose, flow.request, flow.rest_bytes
+    one_link, other_link = flow.one_link, flow.other_link
     _count(state, flow.one_link, -1, 0.0)
     _count(state, flow.other_link, -1, 0.0)
     clock.flows -= 1
+    clock.cache_version += clock.fetch_when_faster
     for place in range(first, clock.flows):  # keep the order of starting
         state.flows[place] = state.flows[place + 1]
     if purpose == HAND_OFF:
         push(state, clock.now_s + clock.transfer_latency_s, KV_ARRIVED, request_id, 0)
     _share_links(state)
+    if rest_bytes > 0:
+        start_flow(state, FETCH_REST, request_id, one_link, other_link, rest_bytes)
     return int(purpose), int(request_id)
 
 

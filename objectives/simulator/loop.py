@@ -22,10 +22,12 @@ from objectives.simulator.state import (
     DECODING,
     ENTRY,
     FETCH,
+    FETCH_REST,
     FINISHED,
     FLOW_END,
     HAND_OFF,
     HANDED_OFF,
+    HELD,
     KV_ARRIVED,
     NONE,
     PREFILLING,
@@ -47,6 +49,9 @@ from objectives.simulator.steps import (
     stage_seconds,
     sum_batch,
 )
+
+# Stands for a micro-batch that nobody is in.
+_HELD_ONES = -2
 
 
 @entry
@@ -146,6 +151,11 @@ def _settle_flow(state: State) -> None:
             if request.fetched_s < 0:
                 request.fetched_s = request.usable_s
             _interrupt(state, state.ranks[request.rank].replica)
+    elif purpose == FETCH_REST:
+        request = state.requests[request_id]
+        request.rests -= 1
+        if request.rests == 0 and request.phase == HELD:
+            _interrupt(state, state.ranks[request.rank].replica)
     elif purpose in (SWAP_OUT, SWAP_IN):
         _settle_swap(state, request_id, purpose)
 
@@ -227,9 +237,9 @@ def _enter(state: State, request_id: int) -> None:
     """A request reaches the deployment: it is routed to a rank and waits there."""
     request = state.requests[request_id]
     request.entered_s = state.clock[0].now_s
+    request.target = request.input
     rank_id = route(state, request_id)
     request.phase = WAITING
-    request.target = request.input
     state.ranks[rank_id].outstanding += 1
     _join(state, rank_id, request_id)
 
@@ -306,6 +316,9 @@ def _schedule(state: State, replica_id: int) -> None:
     pool = state.pools[replica.pool]
     if replica.flights == pool.stages:
         return
+    for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
+        if state.ranks[rank_id].held > 0:
+            _settle_rank(state, rank_id, _HELD_ONES)
     flight = replica.next_flight if pool.stages > 1 else 0
     if fill_batch(state, replica_id, flight) == 0:
         return
@@ -436,14 +449,22 @@ def _end_step(state: State, replica_id: int, flight: int, steps: int) -> None:
 
 @compiled
 def _settle_rank(state: State, rank_id: int, flight: int) -> None:
-    """End the chunks of a micro-batch and let go of requests that leave."""
+    """End the chunks of a micro-batch and let go of requests that leave.
+
+    Or end the held prompts whose last layers have come: that is looked after between steps.
+    """
     rank = state.ranks[rank_id]
     requests, seats = state.requests, state.seats
     kept = rank.seats_start
     for place in range(rank.seats_start, rank.seats_start + rank.running):
         request_id = seats[place]
         request = requests[request_id]
-        if request.flight == flight:
+        if flight == _HELD_ONES:
+            if request.phase == HELD and request.rests == 0:
+                rank.held -= 1
+                request.usable_s = state.clock[0].now_s
+                _end_prompt(state, rank_id, request_id)
+        elif request.flight == flight:
             _end_chunk(state, rank_id, request_id)
         if request.phase == DECODING and request.generated >= request.output:
             _finish(state, rank_id, request_id)
@@ -455,9 +476,8 @@ def _settle_rank(state: State, rank_id: int, flight: int) -> None:
 
 @compiled
 def _end_chunk(state: State, rank_id: int, request_id: int) -> None:
-    """Add a chunk to the KV; the end of the prompt gives the next token."""
+    """Add a chunk to the KV; a prompt whose prefix is not all there yet is held at its end."""
     request = state.requests[request_id]
-    now_s = state.clock[0].now_s
     request.flight = NONE
     request.computed += request.step_tokens
     replica = state.replicas[state.ranks[rank_id].replica]
@@ -465,6 +485,18 @@ def _end_chunk(state: State, rank_id: int, request_id: int) -> None:
     replica.request_steps += 1
     if request.computed < request.target:
         return
+    if request.rests > 0:
+        request.phase, request.usable_s = HELD, float("inf")
+        state.ranks[rank_id].held += 1
+    else:
+        _end_prompt(state, rank_id, request_id)
+
+
+@compiled
+def _end_prompt(state: State, rank_id: int, request_id: int) -> None:
+    """The whole prompt is in the KV, which gives the next token."""
+    request = state.requests[request_id]
+    now_s = state.clock[0].now_s
     share_prompt(state, rank_id, request_id)
     request.generated += 1
     request.phase = DECODING

@@ -112,6 +112,16 @@ class PoolRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class TierBytes:
+    """Bytes of KV fetched from each tier below HBM, and written to the shared store."""
+
+    host: float
+    ssd: float
+    store: float
+    written_to_store: float
+
+
+@dataclass(frozen=True, slots=True)
 class SimulationResult:
     """The outcome of one simulation.
 
@@ -126,4 +136,5 @@ class SimulationResult:
     gap_counts: Tokens
     gap_mean_s: float
     handed_off_bytes: float
+    tier_bytes: TierBytes
     closed_loop: bool

@@ -71,9 +71,11 @@ class Scenario:
     `frontend_s` is what lies between the client and the engine's queue, both ways together:
     parsing, tokenizing, routing, streaming back. With `keep_answers` the KV of an answer serves
     the next turn of its session (the chat template gives it back unchanged). Cached blocks are
-    forgotten after `idle_limit_s` without use. Turns with at most `midfill_tokens` uncached
-    tokens go to the midfill pool. `acceptance` are the rates of the draft positions; how many
-    steps each answer takes with them is drawn from `seed`.
+    forgotten after `idle_limit_s` without use. With `fetch_when_faster` prefix blocks below HBM
+    are computed again where that would take less. A prefix of `layers` layers is fetched layer by
+    layer, the later ones while the prompt is computed. Turns with at most `midfill_tokens`
+    uncached tokens go to the midfill pool. `acceptance` are the rates of the draft positions; how
+    many steps each answer takes with them is drawn from `seed`.
     """
 
     pools: tuple[PoolSetup, ...]
@@ -87,5 +89,7 @@ class Scenario:
     idle_limit_s: float = float("inf")
     store: SharedStore | None = None
     midfill_tokens: int = 0
+    fetch_when_faster: bool = False
+    layers: int = 1
     acceptance: tuple[float, ...] = ()
     seed: int = 1

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from objectives.cost.step_costs import COEFFICIENTS, AttentionTables, Floats, StepCosts
 from objectives.simulator.loop import run
-from objectives.simulator.records import PoolRecord, RequestRecords, SimulationResult
+from objectives.simulator.records import PoolRecord, RequestRecords, SimulationResult, TierBytes
 from objectives.simulator.scenario import PoolSetup, Scenario
 from objectives.simulator.speculation import steps_of_answers
 from objectives.simulator.state import (
@@ -193,6 +193,8 @@ def _clock(
     clock.retention = _RETENTIONS[scenario.retention]
     clock.idle_limit_s = scenario.idle_limit_s
     clock.midfill_tokens = scenario.midfill_tokens
+    clock.fetch_when_faster = scenario.fetch_when_faster
+    clock.layers = scenario.layers
     own_tiers = int((ranks["host_tier"] != NONE).sum() + (ranks["ssd_tier"] != NONE).sum())
     clock.store_tier = own_tiers if len(room) > own_tiers else NONE
     clock.store_link = 3 * len(ranks)
@@ -416,6 +418,7 @@ def _result(scenario: Scenario, state: State, load: OfferedLoad) -> SimulationRe
         gap_counts=counts[used],
         gap_mean_s=float(state.clock["gap_seconds"][0]) / gaps if gaps else float("nan"),
         handed_off_bytes=float(state.clock["handed_off_bytes"][0]),
+        tier_bytes=_tier_bytes(state),
         closed_loop=bool(state.clock["closed_loop"][0]),
     )
 
@@ -491,6 +494,17 @@ def _bubble_fraction(setup: PoolSetup, replicas: np.recarray) -> float:
     if busy_s == 0 or (servers == 1 and setup.costs.split is None):
         return 0.0
     return max(0.0, 1.0 - float(replicas["work_s"].sum()) / busy_s)
+
+
+def _tier_bytes(state: State) -> TierBytes:
+    clock = state.clock[0]
+    written = float(clock["stored_bytes"])
+    return TierBytes(
+        host=_moved_bytes(state, state.ranks["host_link"]),
+        ssd=_moved_bytes(state, state.ranks["ssd_link"]),
+        store=float(state.links["moved_bytes"][clock["store_link"]]) - written,
+        written_to_store=written,
+    )
 
 
 def _moved_bytes(state: State, links: npt.NDArray[np.int64]) -> float:

@@ -15,8 +15,9 @@ import numpy.typing as npt
 from objectives.cost.step_costs import COEFFICIENTS
 
 # Phases of a request, in the order in which they are usually gone through.
-EXPECTED, WAITING, PREFILLING, HANDED_OFF, RECEIVING, DECODING, FINISHED, REJECTED = range(8)
-SWAPPED = 8  # preempted while decoding, its KV in host memory
+# Held ones are computed, but parts of their prefix are still on the way.
+EXPECTED, WAITING, PREFILLING, HELD, HANDED_OFF, RECEIVING, DECODING, FINISHED, REJECTED = range(9)
+SWAPPED = 9  # preempted while decoding, its KV in host memory
 
 # Kinds of event. The number is also the priority among events of equal time: what ends a step
 # comes before what may join the next one, and replicas are woken last, when all is known.
@@ -26,7 +27,7 @@ STEP_END, FLOW_END, KV_ARRIVED, SEND, ENTRY, WAKE = range(6)
 ROUND_ROBIN, LEAST_LOADED, PREFIX_AFFINITY, SHORTEST_QUEUE = range(4)
 
 # What a flow of KV over links is for.
-HAND_OFF, FETCH, STORE_WRITE, SWAP_OUT, SWAP_IN = range(5)
+HAND_OFF, FETCH, FETCH_REST, STORE_WRITE, SWAP_OUT, SWAP_IN = range(6)
 
 # What becomes of cached blocks: moved down a tier when evicted, copied down as soon as computed,
 # or moved down at the end of each turn.
@@ -66,7 +67,8 @@ REQUEST = np.dtype(
         ("flight", "i8"),  # micro-batch it is in at present, or NONE
         ("step_tokens", "i8"),  # its tokens in that micro-batch
         ("usable_s", "f8"),  # its KV is on the rank from then on
-        ("fetches", "i8"),  # flows that still bring parts of it
+        ("fetches", "i8"),  # flows that still bring the first layer of parts of it,
+        ("rests", "i8"),  # and the other layers, while it is computed
         ("last_token_s", "f8"),
         ("source_rank", "i8"),  # prefill rank that still holds its KV
         ("source_shared", "i8"),
@@ -107,6 +109,7 @@ RANK = np.dtype(
         ("net_link", "i8"),  # in State.links: to other pools and the store,
         ("host_link", "i8"),  # to host memory,
         ("ssd_link", "i8"),  # and to the local disk
+        ("held", "i8"),  # prompts that wait for the last layers of their prefix
         ("match_request", "i8"),  # whose prefix was looked for last,
         ("match_version", "i8"),  # in which state of the caches,
         ("match_found", "i8"),  # and what was found of it
@@ -206,6 +209,7 @@ FLOW = np.dtype(
         ("request", "i8"),
         ("one_link", "i8"),
         ("other_link", "i8"),  # or NONE
+        ("rest_bytes", "f8"),  # that follow on the same way
         ("remaining_bytes", "f8"),
         ("bytes_per_s", "f8"),
     ]
@@ -234,6 +238,9 @@ CLOCK = np.dtype(
         ("retention", "i8"),
         ("idle_limit_s", "f8"),  # cached blocks are forgotten after so long without use
         ("midfill_tokens", "i8"),  # most uncached tokens of a turn for the midfill pool
+        ("fetch_when_faster", "i8"),  # blocks below HBM are computed again where that takes less
+        ("layers", "i8"),  # fetched one after the other while the prompt is computed; 1: together
+        ("stored_bytes", "f8"),  # written to the shared store
         ("cache_version", "i8"),  # counts changes of what the caches hold
         ("store_tier", "i8"),  # in State.tiers, or NONE
         ("store_link", "i8"),

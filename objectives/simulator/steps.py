@@ -12,8 +12,8 @@ from typing import Any
 
 from objectives.simulator.cache import available_blocks, blocks_for, room_tokens, take_blocks
 from objectives.simulator.jit import compiled
+from objectives.simulator.prompt_costs import chunk_seconds, table_at
 from objectives.simulator.state import (
-    CHUNK_TOKEN_S,
     DECODE_BASE_S,
     DECODE_REQUEST_S,
     DECODE_TOKEN_S,
@@ -25,12 +25,6 @@ from objectives.simulator.state import (
     GAP_MIN_S,
     LRU,
     NONE,
-    PAIR_S,
-    PREFILL_BASE_S,
-    READ_S,
-    WINDOW_PAIR_S,
-    Floats,
-    Ints,
     State,
 )
 
@@ -90,7 +84,7 @@ def stage_seconds(state: State, replica_id: int, flight: int, stage: int) -> tup
     own_s, slope_s = _own_seconds(state, replica_id, flight, stage)
     tokens, requests = _batch_size(state, replica_id)
     of_part = -(-tokens // replica.parts)
-    experts_s = _at(state.grid[replica.pool], state.expert_s[replica.pool, stage], of_part)
+    experts_s = table_at(state.grid[replica.pool], state.expert_s[replica.pool, stage], of_part)
     seconds = own_s + experts_s
     if pool.split_layers > 0:
         other_s, around_s = _other_side(state, replica_id, of_part)
@@ -131,7 +125,7 @@ def _own_seconds(state: State, replica_id: int, flight: int, stage: int) -> tupl
     if chunks == 0:
         tokens = state.graph_tokens[pool_id, -(-widest // replica.parts)]
     attention_s, slope_s = _slowest_attention(state, replica_id, flight, stage)
-    seconds = _at(state.grid[pool_id], state.token_s[pool_id, stage], tokens) + attention_s
+    seconds = table_at(state.grid[pool_id], state.token_s[pool_id, stage], tokens) + attention_s
     if chunks > 0:
         seconds += state.coefficients[pool_id, stage, EAGER_S]
     return seconds, slope_s
@@ -142,9 +136,9 @@ def _other_side(state: State, replica_id: int, tokens: int) -> tuple[float, floa
     """For one part: the slower of experts and line, and experts with the exchange both ways."""
     pool_id = state.replicas[replica_id].pool
     grid = state.grid[pool_id]
-    experts_s = _at(grid, state.expert_s[pool_id, 0], tokens)
-    line_s = _at(grid, state.line_s[pool_id], tokens)
-    exchange_s = _at(grid, state.exchange_s[pool_id], tokens)
+    experts_s = table_at(grid, state.expert_s[pool_id, 0], tokens)
+    line_s = table_at(grid, state.line_s[pool_id], tokens)
+    exchange_s = table_at(grid, state.exchange_s[pool_id], tokens)
     return max(experts_s, line_s), experts_s + exchange_s
 
 
@@ -221,7 +215,7 @@ def _rank_attention(state: State, rank_id: int, flight: int, stage: int) -> tupl
         for place in range(rank.seats_start, rank.seats_start + rank.running):
             request = state.requests[state.seats[place]]
             if request.flight == flight and request.phase != DECODING:
-                seconds += _chunk_seconds(costs, request.step_tokens, request.computed, window)
+                seconds += chunk_seconds(costs, request.step_tokens, request.computed, window)
     slope = rank.batch_pace * costs[DECODE_TOKEN_S]
     slope += rank.batch_growing * costs[DECODE_WINDOW_TOKEN_S]
     return base_s + seconds / parts, slope / parts
@@ -251,38 +245,6 @@ def _tabled_attention(state: State, rank_id: int) -> float:
 @compiled
 def _factor(requests: int, several: float) -> float:
     return several if requests > 1 else 1.0
-
-
-@compiled
-def _chunk_seconds(costs: Floats, new: int, cached: int, window: int) -> float:
-    pairs = new * cached + new * (new + 1) / 2
-    compute_s = pairs * costs[PAIR_S] + windowed_pairs(new, cached, window) * costs[WINDOW_PAIR_S]
-    own_s = costs[PREFILL_BASE_S] + new * costs[CHUNK_TOKEN_S]
-    return float(own_s + max(compute_s, (cached + new) * costs[READ_S]))
-
-
-@compiled
-def windowed_pairs(new: int, cached: int, window: int) -> float:
-    """Query-key pairs of a causal chunk when each query sees at most `window` keys."""
-    rising = min(new, max(0, window - cached))  # queries that still see fewer than a window
-    return rising * cached + rising * (rising + 1) / 2 + (new - rising) * window
-
-
-@compiled
-def _at(grid: Ints, table: Floats, tokens: int) -> float:
-    """Linear interpolation of a table over the grid; its ends are kept beyond it."""
-    last = len(grid) - 1
-    if tokens >= grid[last]:
-        return float(table[last])
-    low, high = 0, last
-    while high - low > 1:
-        middle = (low + high) >> 1
-        if grid[middle] <= tokens:
-            low = middle
-        else:
-            high = middle
-    share = (tokens - grid[low]) / (grid[high] - grid[low])
-    return float(table[low] + share * (table[high] - table[low]))
 
 
 @compiled

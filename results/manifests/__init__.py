@@ -74,12 +74,15 @@ def _check_tiers(plan: DeploymentPlan, target: str) -> None:
             value=plan.kv.swap_gb_per_chip,
             remedy="set it to 0: they compute preempted requests again",
         )
-    if plan.kv.shared_gb or plan.kv.retention != "lru":
+    kept_simple = plan.kv.retention == "lru" and plan.kv.fetch == "always"
+    if plan.kv.shared_gb or plan.kv.ssd_gb_per_chip or plan.kv.layerwise or not kept_simple:
         raise InputError(
-            f"target {target} has no flags for a shared KV store or a retention other than lru",
+            f"target {target} has no flags for KV on disks or in a shared store, a retention "
+            "other than lru, or fetching otherwise than always and whole",
             key="kv",
             value=plan.kv.model_dump(exclude_defaults=True),
-            remedy="choose a point with `shared_gb` 0 and retention lru",
+            remedy="choose a point with `ssd_gb_per_chip` and `shared_gb` 0, retention lru, fetch "
+            "always and no `layerwise`",
         )
 
 

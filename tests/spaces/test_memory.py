@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spaces.memory import RUNTIME_BYTES, hbm_ledger, host_kv_tokens
+from spaces.memory import RUNTIME_BYTES, hbm_ledger, tier_kv_tokens
 from spaces.plan import KvTiers, Pool
 from tests.spaces.worlds import plan_of, site_of
 
@@ -75,4 +75,4 @@ def test_host_memory_keeps_a_latent_once_for_all_tensor_ranks() -> None:
     pool = Pool(role="aggregated", chip="h200", tp=8, ep=8)
     plan = plan_of("deepseek-v3", "h200").model_copy(update={"kv": KvTiers(host_gb_per_chip=100)})
     model = site_of("deepseek-v3", {"h200": 8}).model
-    assert host_kv_tokens(model, pool, plan, plan.kv.host_gb_per_chip) == int(8 * 100e9 / 70_272)
+    assert tier_kv_tokens(model, pool, plan, 100) == int(8 * 100e9 / 70_272)

@@ -13,6 +13,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import takewhile
 
 from objectives.cost.step_costs import RankBatch, step_seconds
 from objectives.simulator.flows import NOTHING_BYTES
@@ -54,6 +55,7 @@ class Request:
     hbm_hit: int = 0
     hits_below: list[int] = field(default_factory=lambda: [0, 0, 0])
     fetches: int = 0
+    rests: int = 0
     rank: Rank | None = None
     preemptions: int = 0
 
@@ -105,6 +107,7 @@ class Flow:
     links: list[Link]
     remaining: float
     rate: float = 0.0
+    rest: float = 0.0
 
 
 class ReferenceSimulator:
@@ -244,8 +247,9 @@ class ReferenceSimulator:
             self.at(self.now_s, SEND, -1, self.send_next)
 
     def enter(self, request: Request) -> None:
+        request.target = request.input
         rank = self.route(request)
-        request.phase, request.target = "waiting", request.input
+        request.phase = "waiting"
         rank.outstanding += 1
         rank.queue.append(request)
         self.wake(rank.replica)
@@ -368,7 +372,36 @@ class ReferenceSimulator:
                 if not self.in_hbm(rank, block) and self.level(rank, block) is None:
                     break
                 found.append(block)
+        if self.scenario.fetch_when_faster:
+            lead = list(takewhile(lambda block: self.in_hbm(rank, block), found))
+            if len(lead) < len(found) and not self.fetch_pays(rank, request, lead, found):
+                return tuple(lead)
         return tuple(found)
+
+    def fetch_pays(self, rank: Rank, request: Request, lead: list[int], found: list[int]) -> bool:
+        outside = Counter(self.level(rank, b) for b in found if not self.in_hbm(rank, b))
+        fetch_s = 0.0
+        for level, blocks in outside.items():
+            assert level is not None
+            links = [rank.links[level]] + [self.store_link] * (level == 2)
+            flows = [sum(link in flow.links for flow in self.flows) for link in links]
+            rate = min(
+                link.bytes_per_s / (others + 1) for link, others in zip(links, flows, strict=True)
+            )
+            fetch_s = max(fetch_s, blocks * self.slot_tokens * self.token_bytes / rate)
+        alone_s = [self.alone_s(rank, request, len(part)) for part in (found, lead)]
+        return fetch_s + alone_s[0] <= alone_s[1]
+
+    def alone_s(self, rank: Rank, request: Request, blocks: int) -> float:
+        """Seconds of a prompt behind so many cached blocks if it had the replica to itself."""
+        cached = min(blocks * self.slot_tokens, request.target - 1)
+        seconds = 0.0
+        while cached < request.target:
+            new = min(rank.setup.step_tokens, request.target - cached)
+            chunk = RankBatch(chunks=((new, cached),))
+            seconds += sum(step_seconds(rank.setup.costs, [chunk]))
+            cached += new
+        return seconds
 
     def pin(self, rank: Rank, blocks: tuple[int, ...]) -> list[int]:
         """Refer to blocks; returns how many come from each tier."""
@@ -421,6 +454,7 @@ class ReferenceSimulator:
         replica.wake_pending = False
         if len(replica.flights) == replica.setup.costs.stages:
             return
+        self.settle_held(replica)
         flight = object()
         look = self.looks(replica)
         if not self.fill_batch(replica, flight, look):
@@ -438,6 +472,16 @@ class ReferenceSimulator:
             replica.stage_free_s[stage] = time_s
         self.at(time_s, STEP_END, replica.number, lambda: self.end_step(replica, flight))
         self.wake(replica)
+
+    def settle_held(self, replica: Replica) -> None:
+        for rank in replica.ranks:
+            for request in list(rank.seats):
+                if request.phase == "held" and request.rests == 0:
+                    request.usable_s = self.now_s
+                    self.end_prompt(rank, request)
+                    if request.phase == "decoding" and request.generated >= request.output:
+                        self.finish(rank, request)
+            rank.seats = [r for r in rank.seats if r.phase not in ("finished", "handed off")]
 
     def stage_seconds(self, replica: Replica, flight: object) -> list[float]:
         batches = []
@@ -500,7 +544,7 @@ class ReferenceSimulator:
         tokens -= request.shared * self.slot_tokens
         growth = self.blocks(tokens) + rank.setup.request_blocks - request.private
         while growth > self.available(rank):
-            victim = [r for r in rank.seats if self.at_hand(r)][-1]
+            victim = [r for r in rank.seats if self.at_hand(r) and not r.rests][-1]
             self.preempt(rank, victim)
             if victim is request:
                 return False
@@ -603,8 +647,10 @@ class ReferenceSimulator:
         for level, blocks in enumerate(below):
             if blocks:
                 links = [rank.links[level]] + [self.store_link] * (level == 2)
-                size = blocks * self.slot_tokens * self.token_bytes
-                self.start_flow("fetch", request, links, size)
+                size = blocks * self.slot_tokens * self.token_bytes / self.scenario.layers
+                rest = size * (self.scenario.layers - 1)
+                request.rests += rest > 0
+                self.start_flow("fetch", request, links, size, rest)
 
     # the end of a step
 
@@ -683,6 +729,12 @@ class ReferenceSimulator:
         request.computed += request.step_tokens
         if request.computed < request.target:
             return
+        if request.rests:
+            request.phase, request.usable_s = "held", math.inf
+        else:
+            self.end_prompt(rank, request)
+
+    def end_prompt(self, rank: Rank, request: Request) -> None:
         self.share_prompt(rank, request)
         request.times.setdefault("prefilled", self.now_s)
         if len(self.pools) > 1 and rank.replica.entry and request.output > 1:
@@ -720,10 +772,15 @@ class ReferenceSimulator:
         return request.computed * self.token_bytes + windowed + link.request_bytes
 
     def start_flow(
-        self, purpose: str, request: Request | None, links: list[Link], size: float
+        self,
+        purpose: str,
+        request: Request | None,
+        links: list[Link],
+        size: float,
+        rest: float = 0.0,
     ) -> None:
         self.advance_flows()
-        self.flows.append(Flow(purpose, request, links, size))
+        self.flows.append(Flow(purpose, request, links, size, rest=rest))
         self.share_links()
 
     def advance_flows(self) -> None:
@@ -769,7 +826,15 @@ class ReferenceSimulator:
             self.release_source(request)
         elif first.purpose == "fetch":
             assert request is not None
+            if first.rest:
+                self.start_flow("fetch rest", request, first.links, first.rest)
             self.end_fetch(request)
+        elif first.purpose == "fetch rest":
+            assert request is not None
+            request.rests -= 1
+            if request.rests == 0 and request.phase == "held":
+                assert request.rank is not None
+                self.wake(request.rank.replica)
         elif first.purpose in ("swap out", "swap in"):
             assert request is not None
             self.end_swap(request, first.purpose)

@@ -148,6 +148,8 @@ def random_world(seed: int) -> tuple[Scenario, Workload, OfferedLoad]:
         idle_limit_s=float(rng.choice([np.inf, np.inf, 0.05])),
         store=SharedStore(int(rng.choice([50, 500])), 2e9) if rng.random() < 0.5 else None,
         midfill_tokens=int(rng.integers(1, 60)),
+        fetch_when_faster=bool(rng.random() < 0.3),
+        layers=int(rng.choice([1, 1, 4])),
         acceptance=acceptance,
         seed=seed,
     )
