@@ -9,6 +9,7 @@ import pytest
 from objectives.deployment import scenario_of
 from spaces import catalog
 from spaces.feasibility import figures_are_known
+from spaces.plan import KvTiers
 from tests.spaces.worlds import plan_of, site_of
 
 KNOWN = [name for name in catalog.chip_names() if name != "groq-lp30"]  # its bf16 rate is unknown
@@ -34,3 +35,20 @@ def test_blocks_of_short_requests_hold_their_windows() -> None:
     )
     assert (short.request_blocks, long.request_blocks) == (0, 36 * 8192 // (12 * 16))
     assert 3.9 < long.kv_blocks / short.kv_blocks < 4.1
+
+
+def test_tiers_reach_the_simulator() -> None:
+    kv = KvTiers(ssd_gb_per_chip=1000, fetch="when-faster", layerwise=True)
+    plain = plan_of("llama-3.3-70b", "h200", tp=4)
+    site = site_of("llama-3.3-70b", {"h200": 4})
+    scenario = scenario_of(plain.model_copy(update={"kv": kv}), site)
+    (pool,) = scenario.pools
+    token_bytes = 80 * 2 * 8 * 128 * 2  # layers, keys and values, KV heads, head size, bf16
+    assert pool.ssd_tokens == int(4 * 1000e9 / token_bytes)
+    drive = catalog.chip("h200").known("nvme_gb_per_s") * 1e9
+    assert pool.ssd_s_per_token == pytest.approx(token_bytes / (4 * drive))
+    assert scenario.fetch_when_faster
+    assert scenario.layers == 80
+    without = scenario_of(plain, site)
+    assert (without.fetch_when_faster, without.layers) == (False, 1)
+    assert without.pools[0].ssd_tokens == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from spaces.feasibility import (
     host_memory_suffices,
     infeasible,
     layout_conflict,
+    retention_has_a_tier,
 )
 from spaces.plan import DeploymentPlan, KvTiers, Pool, Precision
 from spaces.site import ChipBudget, Site
@@ -175,3 +177,25 @@ def test_a_prefill_pool_needs_room_for_the_input_only() -> None:
     pools = tuple(Pool(role=role, chip="h200", tp=8, ep=8) for role in ("prefill", "decode"))
     plan = DeploymentPlan(model="deepseek-v3", topology="prefill-decode", pools=pools)
     assert infeasible(plan, DEEPSEEK) is None
+
+
+def test_disks_without_a_known_rate_are_refused() -> None:
+    for chip, known in (("h200", True), ("sn40l", False)):
+        plan = plan_of("llama-3.1-8b", chip).model_copy(
+            update={"kv": KvTiers(ssd_gb_per_chip=1000)}
+        )
+        refusal = figures_are_known(plan, site_of("llama-3.1-8b", {chip: 1}))
+        assert (refusal is None) == known
+        assert known or "nvme_gb_per_s" in str(refusal)
+
+
+@pytest.mark.parametrize("idle", [{"fetch": "when-faster"}, {"layerwise": True}], ids=str)
+def test_a_way_of_fetching_needs_something_to_fetch_from(idle: dict[str, Any]) -> None:
+    site = site_of("llama-3.1-8b", {"h200": 1})
+    plan = plan_of("llama-3.1-8b", "h200")
+    without, behind = (
+        retention_has_a_tier(plan.model_copy(update={"kv": kv}), site)
+        for kv in (KvTiers(**idle), KvTiers(ssd_gb_per_chip=500, **idle))
+    )
+    assert without is not None
+    assert behind is None

@@ -30,6 +30,9 @@ SPACES = {
         SpaceOptions(
             topology=("aggregated", "prefill-decode", "prefill-midfill-decode"),
             host_gb_per_chip=(0.0, 100.0),
+            ssd_gb_per_chip=(0.0, 2000.0),
+            fetch=("always", "when-faster"),
+            layerwise=(False, True),
             shared_gb=(0.0, 4000.0),
             retention=("lru", "write-through", "offload-at-turn-end", "drop-after-idle"),
             idle_limit_s=(60.0, 600.0),
@@ -130,6 +133,8 @@ def test_size_counts_three_pools_with_their_tiers_and_thresholds() -> None:
         expert_parallel=(8,),
         max_num_seqs=(64,),
         max_num_batched_tokens=(2048, 8192),
+        ssd_gb_per_chip=(0.0, 500.0),
+        fetch=("always", "when-faster"),
         shared_gb=(0.0, 1000.0),
         retention=("lru", "write-through", "drop-after-idle"),
         midfill_threshold_tokens=(500, 5000),

@@ -6,11 +6,15 @@ confidence interval over independent replications, after a warm-up.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from objectives.simulator import PoolSetup, Scenario, simulate
+from objectives.cost.step_costs import StepCosts
+from objectives.simulator import PoolSetup, RequestRecords, Scenario, simulate
 from objectives.workload.load import OfferedLoad
 from tests.objectives.simulator.worlds import constant_step, workload_of
 
@@ -57,3 +61,74 @@ def test_waits_are_those_of_queueing_theory(load: float, geometric: bool) -> Non
     half_width = stats.t.ppf(0.9975, REPLICATIONS - 1) * stats.sem(waits_s)
     assert abs(waits_s.mean() - expected_s) < half_width
     assert half_width < 0.1 * expected_s  # the test must be able to fail
+
+
+SHORT_STEP_S = 1e-3
+MEAN_STEPS = 100
+
+
+def open_queue(seats: int, costs: StepCosts) -> Scenario:
+    """A pool with so many seats, a queue before them and memory for all."""
+    pool = PoolSetup(
+        role="aggregated",
+        replicas=1,
+        ranks=1,
+        seats=seats,
+        step_tokens=100_000,
+        alternating=False,
+        kv_blocks=10_000_000,
+        request_blocks=0,
+        costs=costs,
+    )
+    return Scenario((pool,))
+
+
+def times_of(scenario: Scenario, rate: float, requests: int, seed: int) -> RequestRecords:
+    """Poisson arrivals of geometric answers, many steps long: exponential service but for 1 %."""
+    rng = np.random.default_rng(seed)
+    arrivals = np.cumsum(rng.exponential(1 / rate, requests))
+    outputs = rng.geometric(1 / MEAN_STEPS, requests)
+    workload = workload_of(arrivals, np.ones(requests, int), outputs)
+    return simulate(scenario, workload, OfferedLoad(arrivals, 0)).requests
+
+
+def assert_mean(values: list[float], expected: float) -> None:
+    """Within the confidence interval over replications, and 2 % for steps instead of a flow."""
+    half_width = stats.t.ppf(0.9975, len(values) - 1) * stats.sem(values)
+    assert abs(np.mean(values) - expected) < half_width + 0.02 * expected
+    assert half_width < 0.12 * expected  # the test must be able to fail
+
+
+@pytest.mark.parametrize(("servers", "load"), [(1, 0.6), (4, 0.7), (16, 0.85)])
+def test_waits_with_several_seats_are_those_of_m_m_c(servers: int, load: float) -> None:
+    """Where a step takes the same whatever is in it, each seat is a server (Erlang's C)."""
+    service_s = MEAN_STEPS * SHORT_STEP_S
+    offered = servers * load
+    terms = [offered**k / math.factorial(k) for k in range(servers)]
+    last = offered**servers / math.factorial(servers) / (1 - load)
+    waits = last / (sum(terms) + last)
+    expected_s = waits * service_s / (servers * (1 - load))
+    scenario = open_queue(servers, constant_step(SHORT_STEP_S, servers))
+    found = []
+    for seed in range(REPLICATIONS):
+        records = times_of(scenario, servers * load / service_s, 40_000, seed)
+        # A request that finds a seat free still waits for the step under way: half of it.
+        found.append(records.queue_s[4_000:].mean())
+    busy_s = SHORT_STEP_S / 2
+    assert_mean([wait - busy_s for wait in found], expected_s)
+
+
+@pytest.mark.parametrize("load", [0.5, 0.8])
+def test_requests_that_share_the_chip_fare_as_under_processor_sharing(load: float) -> None:
+    """Where a step takes so much for each decoding request, all share one server: M/M/1-PS."""
+    costs = replace(
+        constant_step(0.0, seats=512),
+        decode_request_s=np.array([SHORT_STEP_S]),
+    )
+    service_s = (MEAN_STEPS - 1) * SHORT_STEP_S  # the first token comes with the prompt, at once
+    scenario = open_queue(512, costs)
+    found = [
+        times_of(scenario, load / service_s, 20_000, seed).e2e_s[2_000:].mean()
+        for seed in range(REPLICATIONS)
+    ]
+    assert_mean(found, service_s / (1 - load))
