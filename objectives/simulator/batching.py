@@ -184,6 +184,7 @@ def _preempt(state: State, rank_id: int, request_id: int) -> None:
         request.computed = 0
         request.target = request.input + request.generated
         request.phase = WAITING
+    state.clock[0].cache_version += state.clock[0].fetch_when_faster  # what fetching saves changed
     request.queued_s = state.clock[0].now_s
     _leave_seat(state, rank_id, request_id)
     request.next = rank.queue_head if rank.waiting > 0 else NONE

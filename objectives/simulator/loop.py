@@ -263,7 +263,8 @@ def _join(state: State, rank_id: int, request_id: int) -> None:
     rank = state.ranks[rank_id]
     alone = rank.waiting == 0
     enqueue(state, rank_id, request_id)
-    if alone and may_admit(state, rank_id):
+    unsure = state.clock[0].fetch_when_faster == 1  # another flow may let it in during the leap
+    if alone and (unsure or may_admit(state, rank_id)):
         _cut_leap(state, rank.replica, _is_closed(state, rank.replica))
 
 
@@ -365,9 +366,11 @@ def _may_leap(state: State, replica_id: int) -> bool:
 
     That is, every seated request at hand decodes in it, and no waiting one could be admitted (an
     alternating engine may have made room only after it looked at its queue), not even when cached
-    blocks are forgotten meanwhile. Who comes in at the next look only does not count.
+    blocks are forgotten or another flow makes fetching pay or not meanwhile. Who comes in at the
+    next look only does not count.
     """
-    forgets = state.clock[0].idle_limit_s < float("inf")
+    clock = state.clock[0]
+    forgets = clock.idle_limit_s < float("inf") or clock.fetch_when_faster == 1
     closed = _is_closed(state, replica_id)
     replica, now_s = state.replicas[replica_id], state.clock[0].now_s
     requests, seats = state.requests, state.seats
