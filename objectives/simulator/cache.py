@@ -155,8 +155,8 @@ def pin_prefix(state: State, rank_id: int, request_id: int, found: int) -> tuple
     Returns how many have to be fetched from host memory, disk and the shared store.
     """
     clock, request, rank = state.clock[0], state.requests[request_id], state.ranks[rank_id]
+    request.shared_blocks = found
     if found == 0:  # a rank without a cache has no slots to look at
-        request.shared_blocks = 0
         return 0, 0, 0
     chain, slots, slot_of = state.chain, state.slots[rank_id], state.slot_of[rank_id]
     host, ssd, store = 0, 0, 0
@@ -179,7 +179,6 @@ def pin_prefix(state: State, rank_id: int, request_id: int, found: int) -> tuple
             block = chain[request.chain_start + position]
             if slot_of[block] == NONE:
                 slots[_new_slot(clock, rank, slots, slot_of, block)].references = 1
-    request.shared_blocks = found
     return host, ssd, store
 
 

@@ -11,7 +11,7 @@ import heapq
 import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import takewhile
 
@@ -396,10 +396,11 @@ class ReferenceSimulator:
         """Seconds of a prompt behind so many cached blocks if it had the replica to itself."""
         cached = min(blocks * self.slot_tokens, request.target - 1)
         seconds = 0.0
+        costs = replace(rank.setup.costs, split=None)  # no pool that prompts enter is split
         while cached < request.target:
             new = min(rank.setup.step_tokens, request.target - cached)
             chunk = RankBatch(chunks=((new, cached),))
-            seconds += sum(step_seconds(rank.setup.costs, [chunk]))
+            seconds += sum(step_seconds(costs, [chunk]))
             cached += new
         return seconds
 
