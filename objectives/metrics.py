@@ -210,7 +210,7 @@ def _inner() -> list[Metric]:
         *(
             Metric(name, "GB", "neither", f"KV {moved}, over the whole run")
             for name, moved in (
-                ("host_fetched_gb", "fetched from host memory"),
+                ("host_fetched_gb", "fetched from host memory, or swapped with it"),
                 ("ssd_fetched_gb", "fetched from local disks"),
                 ("store_fetched_gb", "fetched from the shared store"),
                 ("store_written_gb", "written to the shared store"),
