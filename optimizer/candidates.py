@@ -10,7 +10,7 @@ import moocore
 import numpy as np
 import numpy.typing as npt
 
-from objectives.estimate import NOT_ESTIMATED, TOPOLOGIES, demand_of, estimable, estimated
+from objectives.estimate import TOPOLOGIES, demand_of, estimable, estimated, not_estimated
 from objectives.goals import Constraint, Objective
 from optimizer.problem import Problem
 from spaces.enumeration import BranchPlans, enumerated
@@ -108,7 +108,7 @@ def why_not_estimated(problem: Problem) -> str:
         return f"the space of {size:,} points is too large to be listed"
     topologies = {branch.topology for branch in problem.space.legal}
     goals = {objective.metric for objective in problem.objectives}
-    unknown = sorted(topologies - TOPOLOGIES) + sorted(goals & NOT_ESTIMATED)
+    unknown = sorted(topologies - TOPOLOGIES) + sorted(goals & not_estimated(problem.slo))
     return f"no estimate knows {', '.join(unknown)}" if unknown else ""
 
 
@@ -133,7 +133,8 @@ def _estimates(problem: Problem, table: BranchPlans, metrics: Sequence[str]) -> 
         slo=problem.slo,
         prices=problem.prices,
     )
-    columns = [np.ones(len(table)) if name in NOT_ESTIMATED else found[name] for name in metrics]
+    unknown = not_estimated(problem.slo)
+    columns = [np.ones(len(table)) if name in unknown else found[name] for name in metrics]
     return np.column_stack(columns)
 
 

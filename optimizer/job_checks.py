@@ -21,6 +21,11 @@ class _Workload(Protocol):
     def trace(self) -> str | None: ...
 
 
+class _Load(Protocol):
+    @property
+    def concurrency(self) -> object | None: ...
+
+
 class CheckedJob(Protocol):
     """What of a job the rules look at."""
 
@@ -28,6 +33,8 @@ class CheckedJob(Protocol):
     def chips(self) -> Mapping[str, object]: ...
     @property
     def workload(self) -> _Workload: ...
+    @property
+    def load(self) -> _Load | None: ...
     @property
     def goals(self) -> tuple[Objective, ...]: ...
     @property
@@ -46,6 +53,7 @@ def check_together(job: CheckedJob) -> None:
     _roles_have_chips_of_the_budget(job)
     _objectives_go_the_better_way(job)
     _slo_metrics_have_an_slo(job)
+    _session_metrics_have_a_closed_loop(job)
     _price_metrics_have_prices(job)
     _power_metrics_have_figures(job)
 
@@ -93,6 +101,17 @@ def _slo_metrics_have_an_slo(job: CheckedJob) -> None:
             key="slo",
             value="no slo",
             remedy="add for example slo: {ttft_ms: 2000, tpot_ms: 50}",
+        )
+
+
+def _session_metrics_have_a_closed_loop(job: CheckedJob) -> None:
+    wanted = [name for name in _asked_metrics(job) if name.startswith("sessions_per_")]
+    if wanted and (job.load is None or job.load.concurrency is None):
+        raise InputError(
+            f"{wanted[0]} needs a closed loop",
+            key="load",
+            value="an open one",
+            remedy="ask for a concurrency, for example load: {concurrency: [1, 256]}",
         )
 
 

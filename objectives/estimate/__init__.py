@@ -4,14 +4,14 @@ Formulas: docs/search.md. The simulator has the last word on every plan that is 
 """
 
 from objectives.estimate.demand import Demand, demand_of
-from objectives.estimate.metrics import NOT_ESTIMATED
+from objectives.estimate.metrics import not_estimated
 from objectives.estimate.plans import TOPOLOGIES, estimable, estimated
 
 __all__ = [
-    "NOT_ESTIMATED",
     "TOPOLOGIES",
     "Demand",
     "demand_of",
     "estimable",
     "estimated",
+    "not_estimated",
 ]

@@ -11,23 +11,48 @@ import numpy.typing as npt
 from objectives.cost import power_kw, usd_per_hour
 from objectives.estimate.demand import Demand
 from objectives.estimate.steady import Loads, Steady
-from objectives.metrics import STATISTICS
+from objectives.metrics import ALL_STATISTICS, STATISTICS
 from objectives.slo import Slo
 from spaces.enumeration import BranchPlans
 from spaces.site import Site
 
 Values = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-# Metrics of which a steady state says nothing.
+# Metrics of which a steady state says nothing: caches and memory, spreads, single seconds, and
+# lengths, which no plan changes.
 NOT_ESTIMATED = frozenset(
     {
         "hbm_gb_per_chip",
         "prefix_hit_fraction",
+        "hbm_hit_fraction",
+        "host_hit_fraction",
+        "theoretical_hit_fraction",
+        "peak_kv_fraction",
         "preemptions_per_request",
         "rejected_fraction",
+        "tokens_per_decode_step",
+        *(f"{stem}_std_ms" for stem in ("ttft", "tpot", "itl", "e2e")),
+        "tokens_per_s_per_user_std",
+        "e2e_tokens_per_s_per_user_std",
+        *(f"qps_{name}" for name in ALL_STATISTICS if name != "mean"),
+        *(f"{kind}_tokens_{name}" for kind in ("input", "output") for name in ALL_STATISTICS),
+    }
+)
+SLO_METRICS = frozenset(
+    {
+        "slo_attainment",
+        "slo_attainment_worst_class",
+        "goodput_requests_per_s",
+        "goodput_requests_per_s_per_chip",
     }
 )
 _QUANTILES = np.array([float(name[1:]) / 100 for name in STATISTICS[1:]])
+
+
+def not_estimated(slo: Slo | None) -> frozenset[str]:
+    """The metrics of which a steady state says nothing, under such an SLO."""
+    told = slo is None or slo.for_all_alike
+    return NOT_ESTIMATED if told else NOT_ESTIMATED | SLO_METRICS
 
 
 @dataclass(frozen=True)
@@ -73,7 +98,8 @@ def metrics_of(
     told = slo is not None and slo.for_all_alike
     attained = view.attained(slo) if slo and told else np.full(len(rate), np.nan)
     good = requests_per_s * attained
-    total = requests_per_s * (demand.input_tokens + demand.output_tokens)
+    taken = requests_per_s * demand.input_tokens
+    total = taken + rate
     known: dict[str, Callable[[], Values]] = {
         "requests_per_s": lambda: requests_per_s,
         "output_tokens_per_s": lambda: rate,
@@ -81,7 +107,19 @@ def metrics_of(
         "output_tokens_per_s_per_chip": lambda: rate / chips,
         "total_tokens_per_s_per_chip": lambda: total / chips,
         "output_tokens_per_s_per_budget_chip": lambda: rate / budget_chips,
+        "input_tokens_per_s": lambda: taken,
+        "input_tokens_per_s_per_chip": lambda: taken / chips,
+        "phase_input_tokens_per_s": lambda: taken,
+        "phase_output_tokens_per_s": lambda: rate,
+        "phase_total_tokens_per_s": lambda: total,
+        "phase_input_tokens_per_s_per_chip": lambda: taken / chips,
+        "phase_output_tokens_per_s_per_chip": lambda: rate / chips,
+        "phase_total_tokens_per_s_per_chip": lambda: total / chips,
+        "qps_mean": lambda: requests_per_s,
+        "sessions_per_chip": lambda: loads.users / chips,
+        "sessions_per_kw": lambda: loads.users / money.power_kw,
         "slo_attainment": lambda: attained,
+        "slo_attainment_worst_class": lambda: attained,
         "goodput_requests_per_s": lambda: good,
         "goodput_requests_per_s_per_chip": lambda: good / chips,
         "chips": lambda: chips,

@@ -169,3 +169,9 @@ def test_simulate_tells_how_each_class_fares(tmp_path: Path) -> None:
     assert document["metrics"]["slo_attainment_worst_class"] == 0.0
     told = call("simulate", job, "--plan", plan).stdout
     assert "reasoning" in told and "priority" in told
+
+
+def test_metrics_of_sessions_need_a_closed_loop(tmp_path: Path) -> None:
+    job = job_file(tmp_path, {"session_rate": 2}, objectives=["maximize sessions_per_chip"])
+    with pytest.raises(InputError, match="needs a closed loop"):
+        posed(job)

@@ -13,8 +13,9 @@ import pytest
 from objectives.assess import assess
 from objectives.cost import RankBatch, step_seconds
 from objectives.deployment import pool_costs
-from objectives.estimate import demand_of, estimable, estimated
+from objectives.estimate import demand_of, estimable, estimated, not_estimated
 from objectives.estimate.tables import pool_tables, running_grid
+from objectives.metrics import METRICS
 from objectives.slo import Slo
 from objectives.workload import SyntheticSpec, Workload, generate, presets
 from spaces.enumeration import enumerated
@@ -243,3 +244,19 @@ def test_all_kinds_of_open_loops_are_rates_of_requests() -> None:
     assert demand.requests_per_s(Load(time_scale=0.5)) == pytest.approx(2 * recorded)
     turns = len(chat) / chat.sessions
     assert demand.requests_per_s(Load(session_rate=2.0)) == pytest.approx(2 * turns)
+
+
+def test_every_metric_is_estimated_or_said_not_to_be() -> None:
+    table = enumerated(SPACES["dense"])[0]
+    demand = demand_of(workload_of())
+    slo = Slo(ttft_ms=1000)
+    found = estimated(table, SPACES["dense"].site, demand, tuple(METRICS), slo=slo)
+    nothing = {name for name, values in found.items() if np.isnan(values).all()}
+    assert nothing == not_estimated(slo)
+    by_class = Slo(ttft_ms=1000, promised=True)
+    assert not_estimated(by_class) - not_estimated(slo) == {
+        "slo_attainment",
+        "slo_attainment_worst_class",
+        "goodput_requests_per_s",
+        "goodput_requests_per_s_per_chip",
+    }
