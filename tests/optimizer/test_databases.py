@@ -222,7 +222,7 @@ def test_a_search_in_a_database_killed_after_any_commit_ends_as_one_that_was_not
     records: tuple[TrialRecord, ...] = ()
     while not records:
         with monkeypatch.context() as patch:
-            failing(patch, itertools.count(chance.randrange(20, 120), -1), Killed)
+            failing(patch, itertools.count(chance.randrange(15, 60), -1), Killed)
             try:
                 records = run(job, tmp_path / "killed", storage_url=url).results.records
             except Killed:
@@ -242,7 +242,7 @@ def test_answers_of_a_database_that_get_lost_change_nothing(
     monkeypatch.setattr("optimizer.patience.LONGEST_PAUSE_S", 0.01)
     monkeypatch.setattr("time.sleep", lambda _: None)
     lost = itertools.chain(  # once the study has been found for the first time
-        itertools.repeat(1, 40), (int(chance.random() > 0.015) for _ in itertools.count())
+        itertools.repeat(1, 40), (int(chance.random() > 0.04) for _ in itertools.count())
     )
     failing(monkeypatch, lost, lambda: OperationalError("insert", {}, Exception("gone")))
     watch = Silent()
