@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from objectives.metrics import METRICS
+from objectives.metrics import METRICS, split_name
 from spaces.errors import InputError, did_you_mean
 
 Direction = Literal["minimize", "maximize"]
-_CONSTRAINT = re.compile(r"^\s*([a-z0-9_]+)\s*(<=|>=)\s*([-+0-9.eE]+)\s*$")
+_CONSTRAINT = re.compile(r"^\s*([a-z0-9_]+(?:@[A-Za-z0-9_.-]+)?)\s*(<=|>=)\s*([-+0-9.eE]+)\s*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,11 @@ def parse_constraint(text: str) -> Constraint:
 
 
 def known_metric(name: str) -> str:
-    """The name itself if there is such a metric, else an `InputError` with the nearest names."""
-    if name not in METRICS:
-        raise InputError("no such metric", value=name, remedy=did_you_mean(name, METRICS))
+    """The name itself if there is such a metric, else an `InputError` with the nearest names.
+
+    Whether there is such a workload behind an `@` only the job knows.
+    """
+    metric, _ = split_name(name)
+    if metric not in METRICS:
+        raise InputError("no such metric", value=name, remedy=did_you_mean(metric, METRICS))
     return name

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Better = Literal["higher", "lower", "neither"]
 STATISTICS = ("mean", "p50", "p75", "p90", "p95", "p99")
 STANDARD_DEVIATION = "std"
+MEAN = "mean"  # stands in the place of a workload's name: `output_tokens_per_s@mean`
 ALL_STATISTICS = (*STATISTICS, STANDARD_DEVIATION)
 
 
@@ -261,3 +262,23 @@ METRICS: dict[str, Metric] = {
         *_inner(),
     ]
 }
+
+
+def metric_of(name: str) -> Metric:
+    """The metric of a name, which may say of which of several workloads: `ttft_p95_ms@chat`."""
+    metric, workload = split_name(name)
+    found = METRICS[metric]
+    if not workload:
+        return found
+    of = "mean over time" if workload == MEAN else f"workload {workload}"
+    return replace(found, name=name, meaning=f"{found.meaning}; {of}")
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """A metric and the workload it is of, or empty.
+
+    >>> split_name("ttft_p95_ms@chat"), split_name("chips")
+    (('ttft_p95_ms', 'chat'), ('chips', ''))
+    """
+    metric, _, workload = name.partition("@")
+    return metric, workload

@@ -66,11 +66,14 @@ class Slo(Limits):
         return Limits(**found)
 
 
-def check_classes(slo: Slo | None, workload: Workload) -> None:
-    """Raise an `InputError` where the SLO names a tenant the workload has not, or has no limit."""
+def check_classes(slo: Slo | None, *workloads: Workload) -> None:
+    """Raise an `InputError` where the SLO names a tenant that no workload has, or has no limit.
+
+    Each workload must have a limit of its own.
+    """
     if slo is None:
         return
-    tenants = sorted({each.tenant for each in workload.classes})
+    tenants = sorted({each.tenant for workload in workloads for each in workload.classes})
     for name in slo.classes:
         if name not in tenants:
             raise InputError(
@@ -79,14 +82,15 @@ def check_classes(slo: Slo | None, workload: Workload) -> None:
                 value=name,
                 remedy=f"{did_you_mean(name, tenants)}; its tenants are {', '.join(tenants)}",
             )
-    limits = [slo.of_class(each) for each in workload.classes]
-    if not any(getattr(each, key) for each in limits for key in LIMITS):
-        raise InputError(
-            "the classes of the workload promise nothing",
-            key="slo.promised",
-            value=True,
-            remedy=f"give one of {', '.join(LIMITS)}",
-        )
+    for workload in workloads:
+        limits = [slo.of_class(each) for each in workload.classes]
+        if not any(getattr(each, key) for each in limits for key in LIMITS):
+            raise InputError(
+                "the classes of the workload promise nothing",
+                key="slo.promised",
+                value=True,
+                remedy=f"give one of {', '.join(LIMITS)}",
+            )
 
 
 def good_requests(slo: Slo, records: RequestRecords, workload: Workload) -> npt.NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from objectives.estimate import TOPOLOGIES, demand_of, estimable, estimated, not_estimated
 from objectives.goals import Constraint, Objective
+from objectives.weighted import combined, ingredients
 from optimizer.problem import Problem
 from spaces.enumeration import BranchPlans, enumerated
 from spaces.plan import DeploymentPlan
@@ -108,7 +109,7 @@ def why_not_estimated(problem: Problem) -> str:
         return f"the space of {size:,} points is too large to be listed"
     topologies = {branch.topology for branch in problem.space.legal}
     goals = {objective.metric for objective in problem.objectives}
-    unknown = sorted(topologies - TOPOLOGIES) + sorted(goals & not_estimated(problem.slo))
+    unknown = sorted(topologies - TOPOLOGIES) + sorted(_unknown(goals, problem))
     return f"no estimate knows {', '.join(unknown)}" if unknown else ""
 
 
@@ -125,17 +126,30 @@ def _estimates(problem: Problem, table: BranchPlans, metrics: Sequence[str]) -> 
 
     Of a metric that no estimate knows, which then only a constraint asks for, 1 stands for all.
     """
-    found = estimated(
-        table,
-        problem.site,
-        demand_of(problem.workload),
-        metrics,
-        slo=problem.slo,
-        prices=problem.prices,
-    )
-    unknown = not_estimated(problem.slo)
-    columns = [np.ones(len(table)) if name in unknown else found[name] for name in metrics]
+    needed = tuple(dict.fromkeys(each for name in metrics for each in ingredients(name)))
+    found = [
+        estimated(
+            table,
+            problem.site,
+            demand_of(one.workload),
+            needed,
+            slo=problem.slo,
+            prices=problem.prices,
+        )
+        for one in problem.workloads
+    ]
+    unknown, parts = _unknown(metrics, problem), problem.workloads
+    columns = [
+        np.ones(len(table)) if name in unknown else np.asarray(combined(name, parts, found))
+        for name in metrics
+    ]
     return np.column_stack(columns)
+
+
+def _unknown(metrics: Iterable[str], problem: Problem) -> set[str]:
+    """Those of the metrics that no estimate knows."""
+    unknown = not_estimated(problem.slo)
+    return {name for name in metrics if not unknown.isdisjoint(ingredients(name))}
 
 
 def _logs(values: Values) -> Values:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from objectives.assess import Assessment, assess
 from objectives.goals import Constraint, Objective
 from objectives.slo import Slo
-from objectives.workload import LoadRules, Workload
+from objectives.weighted import WeightedWorkload, Worth, worth
+from objectives.workload import LoadRules
 from optimizer.problem import Problem
 from results.trials import TrialState
 from spaces.errors import ServefrontError
@@ -46,7 +47,7 @@ class Evaluator:
     """A function of a plan, free of side effects, that another thread or process may call."""
 
     site: Site
-    workload: Workload
+    workloads: tuple[WeightedWorkload, ...]
     objectives: tuple[Objective, ...]
     constraints: tuple[Constraint, ...]
     slo: Slo | None
@@ -59,7 +60,7 @@ class Evaluator:
         """The evaluator of a problem."""
         return cls(
             problem.site,
-            problem.workload,
+            problem.workloads,
             problem.objectives,
             problem.constraints,
             problem.slo,
@@ -81,20 +82,27 @@ class Evaluator:
                 "infeasible", violations={refusal.rule: refusal.shortfall}, reason=refusal.reason
             )
         try:
-            found = assess(
-                plan,
-                self.site,
-                self.workload,
-                slo=self.slo,
-                prices=self.prices,
-                rules=self.rules,
-                seed=self.seed,
-            )
+            found = worth(self.workloads, self.assessed(plan))
         except ServefrontError:
             raise
         except Exception as error:
             return failed(f"{type(error).__name__}: {error}")
         return judged(found, self.objectives, self.constraints, time.perf_counter() - started)
+
+    def assessed(self, plan: DeploymentPlan) -> list[Assessment]:
+        """A feasible plan on each of the workloads, all at its load and with the same seed."""
+        return [
+            assess(
+                plan,
+                self.site,
+                one.workload,
+                slo=self.slo,
+                prices=self.prices,
+                rules=self.rules,
+                seed=self.seed,
+            )
+            for one in self.workloads
+        ]
 
 
 def failed(reason: str) -> Evaluation:
@@ -103,7 +111,7 @@ def failed(reason: str) -> Evaluation:
 
 
 def judged(
-    found: Assessment | Evaluation,
+    found: Worth | Assessment | Evaluation,
     objectives: Sequence[Objective],
     constraints: Sequence[Constraint],
     seconds: float = 0.0,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from objectives.measures import per_chip
+from objectives.metrics import split_name
 from objectives.uncertainty import bands_of
 from optimizer.directory import StudyResults, read_results, read_run
 from optimizer.draws import Parameters, place_of
@@ -23,7 +24,7 @@ from spaces.feasibility import infeasible
 from spaces.plan import DeploymentPlan
 from spaces.site import Site
 
-PER_BUDGET_CHIP = "output_tokens_per_s_per_budget_chip"
+RATE, PER_BUDGET_CHIP = "output_tokens_per_s", "output_tokens_per_s_per_budget_chip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +121,19 @@ def _judged_again(trial: StoredTrial, problem: Problem) -> Evaluation:
 
 
 def _of_budget(found: Evaluation, plan: DeploymentPlan, site: Site) -> Evaluation:
-    """The evaluation with the one metric that depends on the budget measured by this one."""
-    if PER_BUDGET_CHIP not in found.metrics:
-        return found
-    value = per_chip(found.metrics, plan.chips, site.budget_chips)[PER_BUDGET_CHIP]
-    own = {PER_BUDGET_CHIP: value}
-    metrics = {name: own.get(name, old) for name, old in found.metrics.items()}
-    renewed = bands_of(own, plan, site)
-    bands = {name: renewed.get(name, band) for name, band in found.bands.items()}
+    """The evaluation with the one metric that depends on the budget measured by this one.
+
+    Of several workloads too: the worst, the mean and that of each are in proportion to the rate.
+    """
+    metrics, bands = dict(found.metrics), dict(found.bands)
+    for name in found.metrics:
+        metric, _ = split_name(name)
+        if metric == PER_BUDGET_CHIP:
+            rate = {RATE: found.metrics[RATE + name.removeprefix(metric)]}
+            own = {metric: per_chip(rate, plan.chips, site.budget_chips)[metric]}
+            metrics[name] = own[metric]
+            if name in bands:
+                bands[name] = bands_of(own, plan, site)[metric]
     return replace(found, metrics=metrics, bands=bands)
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from importlib.metadata import version
 
 import numpy as np
 
+from objectives.weighted import WeightedWorkload
 from objectives.workload import Workload
 from optimizer.problem import Problem
 from spaces.plan import DeploymentPlan
@@ -38,7 +39,7 @@ def grounds_of(problem: Problem) -> dict[str, str]:
     engines = {_engine(name): engine.model_dump_json() for name, engine in site.engines.items()}
     texts = common | chips | engines
     digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-    return digests | {"the requests": _digest(problem.workload)}
+    return digests | {"the requests": _digest_of_all(problem.workloads)}
 
 
 def changed_grounds(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
@@ -60,6 +61,14 @@ def _chip(kind: str) -> str:
 
 def _engine(name: str) -> str:
     return f"engine {name}"
+
+
+def _digest_of_all(workloads: Sequence[WeightedWorkload]) -> str:
+    """Of several workloads their names and weights too, which are in the metrics."""
+    if len(workloads) == 1:
+        return _digest(workloads[0].workload)
+    text = json.dumps([(one.name, one.weight, _digest(one.workload)) for one in workloads])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _digest(workload: Workload) -> str:

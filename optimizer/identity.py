@@ -78,8 +78,8 @@ def claim(
 def _changes(stored: Mapping[str, Any], identity: Identity) -> Iterator[str]:
     old = _flat(stored["job"])
     new = _flat(identity.job)
-    same_content = stored["facts"].get(_TRACE) == identity.facts.get(_TRACE)
-    free = _FREE | ({"workload.trace"} if same_content else set())
+    moved = {key for key in new if key.endswith(".trace") and _same_content(key, stored, identity)}
+    free = _FREE | moved
     for key in sorted((old.keys() | new.keys()) - free):
         if old.get(key) != new.get(key):
             yield f"{key}: {old.get(key, _ABSENT)} -> {new.get(key, _ABSENT)}"
@@ -89,15 +89,21 @@ def _changes(stored: Mapping[str, Any], identity: Identity) -> Iterator[str]:
             yield f"{name}: {_short(before)} -> {_short(now)}"
 
 
-_TRACE = "content of workload.trace"
+def _same_content(key: str, stored: Mapping[str, Any], identity: Identity) -> bool:
+    fact = f"content of {key}"
+    before: Mapping[str, str] = stored["facts"]
+    return before.get(fact) == identity.facts.get(fact)
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, keys joined by dots."""
+    """Nested mappings, and lists of them, as one; keys and places are joined by dots."""
     flat: dict[str, Any] = {}
     for key, value in data.items():
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and all(isinstance(v, Mapping) for v in value):
+            places = {str(place): one for place, one in enumerate(value)}
+            flat |= _flat(places, f"{prefix}{key}.")
         else:
             flat[f"{prefix}{key}"] = value
     return flat

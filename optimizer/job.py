@@ -7,6 +7,7 @@ paths are absolute, so that equal questions give equal jobs.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -17,11 +18,14 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    SerializerFunctionWrapHandler,
+    field_serializer,
     field_validator,
     model_validator,
 )
 
 from objectives.goals import Constraint, Objective, parse_constraint, parse_objective
+from objectives.metrics import MEAN
 from objectives.slo import Slo
 from objectives.workload import ColumnMapping, SyntheticSpec
 from objectives.workload.load import Overflow
@@ -120,6 +124,8 @@ class WorkloadChoice(Document):
     columns of a trace that is no known format. `token_scale` multiplies all lengths, for a
     tokenizer that is not the one they were counted with. Requests longer than the context are
     dropped or, with `overflow: truncate`, lose the beginning of their input; `error` refuses.
+    Of several workloads each has a `name` (else that of its source) and a `weight` (else 1), the
+    share of time for which it is served.
     """
 
     trace: str | None = None
@@ -130,6 +136,8 @@ class WorkloadChoice(Document):
     columns: ColumnMapping | None = None
     token_scale: Annotated[float, Field(gt=0, lt=100)] = 1.0
     overflow: Overflow = "drop"
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
+    weight: PositiveFloat | None = None
 
     @field_validator("preset")
     @classmethod
@@ -137,6 +145,13 @@ class WorkloadChoice(Document):
         if name is None or name.endswith((".yaml", ".yml")):
             return name
         return preset(name).name
+
+    @property
+    def called(self) -> str:
+        """Its name among several workloads: the given one, or that of its source."""
+        source = self.preset or self.trace
+        stem = Path(source).name.split(".")[0] if source else "synthetic"
+        return self.name or re.sub(r"[^A-Za-z0-9_.-]", "-", stem)
 
     @model_validator(mode="after")
     def _one_source(self) -> WorkloadChoice:
@@ -270,7 +285,7 @@ class Job(Document):
     chips: dict[Annotated[str, _canonical(catalog.chip)], ChipRange] = Field(min_length=1)
     engine: Engines = ("vllm",)
     precision: PrecisionChoice = PrecisionChoice()
-    workload: WorkloadChoice
+    workload: Annotated[tuple[WorkloadChoice, ...], OneOrMore, Field(min_length=1)]
     load: LoadRange | None = None
     objectives: Annotated[tuple[str, ...], OneOrMore, Field(min_length=1, max_length=4)] = (
         DEFAULT_OBJECTIVES
@@ -301,6 +316,34 @@ class Job(Document):
                 remedy="add its entries up",
             )
         return value
+
+    @field_validator("workload", mode="after")
+    @classmethod
+    def _named_workloads(cls, choices: tuple[WorkloadChoice, ...]) -> tuple[WorkloadChoice, ...]:
+        """Each of several with its name and weight; one alone needs neither."""
+        if len(choices) == 1:
+            return (choices[0].model_copy(update={"name": None, "weight": None}),)
+        named = tuple(
+            choice.model_copy(update={"name": choice.called, "weight": choice.weight or 1.0})
+            for choice in choices
+        )
+        names = [choice.called for choice in named]
+        for index, name in enumerate(names):
+            if name == MEAN or name in names[:index]:
+                raise InputError(
+                    "workloads need different names, and `mean` stands for their mean",
+                    key=f"{index}.name",
+                    value=name,
+                    remedy="give it a `name` of its own",
+                )
+        return named
+
+    @field_serializer("workload", mode="wrap")
+    def _one_as_itself(
+        self, choices: tuple[WorkloadChoice, ...], plain: SerializerFunctionWrapHandler
+    ) -> Any:
+        written = plain(choices)
+        return written[0] if len(choices) == 1 else written
 
     @field_validator("objectives", mode="after")
     @classmethod
@@ -375,7 +418,19 @@ def load_job(path: Path) -> Job:
 
 def _anchored(job: Job, folder: Path) -> Job:
     """The job with its paths made absolute and its model by its catalogue name."""
-    workload = job.workload
+    starts = tuple(str((folder / start).absolute()) for start in job.search.warm_starts)
+    return job.model_copy(
+        update={
+            "workload": tuple(_anchored_workload(choice, folder) for choice in job.workload),
+            "model": _model_name(job.model, folder),
+            "calibration": job.calibration and str((folder / job.calibration).absolute()),
+            "baseline": job.baseline and str((folder / job.baseline).absolute()),
+            "search": job.search.model_copy(update={"warm_starts": starts}),
+        }
+    )
+
+
+def _anchored_workload(workload: WorkloadChoice, folder: Path) -> WorkloadChoice:
     if workload.trace is not None:
         trace = (folder / workload.trace).absolute()
         workload = workload.model_copy(update={"trace": str(trace)})
@@ -384,16 +439,7 @@ def _anchored(job: Job, folder: Path) -> Job:
         workload = workload.model_copy(update={"preset": str(own)})
     if workload.preset is not None:
         check_parameters(workload.preset, workload.parameters)
-    starts = tuple(str((folder / start).absolute()) for start in job.search.warm_starts)
-    return job.model_copy(
-        update={
-            "workload": workload,
-            "model": _model_name(job.model, folder),
-            "calibration": job.calibration and str((folder / job.calibration).absolute()),
-            "baseline": job.baseline and str((folder / job.baseline).absolute()),
-            "search": job.search.model_copy(update={"warm_starts": starts}),
-        }
-    )
+    return workload
 
 
 def _model_name(name: str, folder: Path) -> str:

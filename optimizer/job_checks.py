@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, get_args
 
 from objectives.goals import Constraint, Objective
-from objectives.metrics import METRICS
+from objectives.metrics import MEAN, metric_of, split_name
+from objectives.weighted import mean_over
 from spaces import catalog
 from spaces.errors import InputError
 from spaces.options import SpaceOptions, chips_key
@@ -19,6 +20,8 @@ _BETTER = {"higher": "maximize", "lower": "minimize"}
 class _Workload(Protocol):
     @property
     def trace(self) -> str | None: ...
+    @property
+    def called(self) -> str: ...
 
 
 class _Load(Protocol):
@@ -32,7 +35,7 @@ class CheckedJob(Protocol):
     @property
     def chips(self) -> Mapping[str, object]: ...
     @property
-    def workload(self) -> _Workload: ...
+    def workload(self) -> Sequence[_Workload]: ...
     @property
     def load(self) -> _Load | None: ...
     @property
@@ -52,6 +55,7 @@ def check_together(job: CheckedJob) -> None:
     _trace_is_there(job)
     _roles_have_chips_of_the_budget(job)
     _objectives_go_the_better_way(job)
+    _metrics_are_of_its_workloads(job)
     _slo_metrics_have_an_slo(job)
     _session_metrics_have_a_closed_loop(job)
     _price_metrics_have_prices(job)
@@ -59,14 +63,14 @@ def check_together(job: CheckedJob) -> None:
 
 
 def _trace_is_there(job: CheckedJob) -> None:
-    trace = job.workload.trace
-    if trace is not None and not Path(trace).exists():
-        raise InputError(
-            "the trace must be a file that exists",
-            key="workload.trace",
-            value=trace,
-            remedy="a path is taken relative to the job file",
-        )
+    for trace in (workload.trace for workload in job.workload):
+        if trace is not None and not Path(trace).exists():
+            raise InputError(
+                "the trace must be a file that exists",
+                key="workload.trace",
+                value=trace,
+                remedy="a path is taken relative to the job file",
+            )
 
 
 def _roles_have_chips_of_the_budget(job: CheckedJob) -> None:
@@ -83,13 +87,43 @@ def _roles_have_chips_of_the_budget(job: CheckedJob) -> None:
 
 def _objectives_go_the_better_way(job: CheckedJob) -> None:
     for index, goal in enumerate(job.goals):
-        better = _BETTER.get(METRICS[goal.metric].better, goal.direction)
+        better = _BETTER.get(metric_of(goal.metric).better, goal.direction)
         if goal.direction != better:
             raise InputError(
-                f"{METRICS[goal.metric].better} {goal.metric} is better",
+                f"{metric_of(goal.metric).better} {goal.metric} is better",
                 key=f"objectives.{index}",
                 value=str(goal),
                 remedy=f"{better} {goal.metric}?",
+            )
+
+
+def _metrics_are_of_its_workloads(job: CheckedJob) -> None:
+    several = len(job.workload) > 1
+    names = [workload.called for workload in job.workload] if several else []
+    for asked in _asked_metrics(job):
+        metric, of = split_name(asked)
+        if of and of not in names and not (several and of == MEAN):
+            raise InputError(
+                "a metric is of one of several workloads, or their mean",
+                key="workload",
+                value=asked,
+                remedy=f"choose among {', '.join([*names, MEAN])}"
+                if several
+                else f"ask for {metric}",
+            )
+        if of == MEAN and mean_over(metric) is None:
+            raise InputError(
+                f"{metric} of several workloads has no mean",
+                key="workload",
+                value=asked,
+                remedy=f"ask for {metric}, the worst of them, or for that of one workload",
+            )
+        if several and not of and metric_of(metric).better == "neither":
+            raise InputError(
+                f"no value of {metric} is better than another, so none is the worst",
+                key="workload",
+                value=asked,
+                remedy=f"ask for that of one workload, for example {metric}@{names[0]}",
             )
 
 

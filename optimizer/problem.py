@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import numpy as np
 from objectives.cost import estimated_blocks, measured_kernels
 from objectives.goals import Constraint, Objective
 from objectives.slo import Slo, check_classes
+from objectives.weighted import WeightedWorkload
 from objectives.workload import (
     LoadRules,
     TraceRead,
@@ -23,11 +24,12 @@ from objectives.workload import (
 )
 from objectives.workload.presets import preset, workload_of
 from objectives.workload.tokens import token_scaled
-from optimizer.job import Job, LoadRange, load_job
+from optimizer.job import Job, LoadRange, WorkloadChoice, load_job
 from spaces import catalog
 from spaces.calibration import load_calibration
 from spaces.errors import InputError
 from spaces.feasibility import weights_can_be_had
+from spaces.model import ModelSpec
 from spaces.plan import DeploymentPlan, Load, Pool, Precision
 from spaces.precision import WeightsName
 from spaces.site import ChipBudget, Site
@@ -50,7 +52,7 @@ class Problem:
     """
 
     site: Site
-    workload: Workload
+    workloads: tuple[WeightedWorkload, ...]
     space: SearchSpace
     objectives: tuple[Objective, ...]
     constraints: tuple[Constraint, ...]
@@ -77,13 +79,18 @@ def prepare(job: Job) -> Problem:
     Raises `InputError` where no request fits the context, a request rate finds no arrival times
     to stretch, or no weight format can be had.
     """
-    site, dropped, workload, told = _site(job)
+    model = catalog.model(job.model)
+    limit = min(job.max_model_len or model.max_context_tokens, model.max_context_tokens)
+    served = [_served(index, job, limit) for index in range(len(job.workload))]
+    workloads = tuple(one for one, _ in served)
+    site = _site(job, model, [one.workload for one in workloads])
     base = _base_plan(job, site)
     weights, unavailable = _weights(job, base, site)
     loads = load_grid(job.load)
     rules = job.load.rules_of_run if job.load else LoadRules()
-    offered(workload, loads[-1], rules, job.search.seed)
-    check_classes(job.slo, workload)
+    for one in workloads:
+        offered(one.workload, loads[-1], rules, job.search.seed)
+    check_classes(job.slo, *(one.workload for one in workloads))
     space = SearchSpace(
         site=site,
         options=job.space,
@@ -94,16 +101,21 @@ def prepare(job: Job) -> Problem:
         loads=loads,
         speculation=_speculation(job, site),
     )
+    several = len(workloads) > 1
     notes = (
-        *told,
-        *dropped,
+        *_what_metrics_are(workloads),
+        *(note for one, told in served for note in _noted(one, told, several)),
         *unavailable,
-        *_few_rounds(workload, loads, rules),
+        *(
+            note
+            for one in workloads
+            for note in _noted(one, _few_rounds(one.workload, loads, rules), several)
+        ),
         *_estimates(job, site),
     )
     return Problem(
         site=site,
-        workload=workload,
+        workloads=workloads,
         space=space,
         objectives=job.goals,
         constraints=job.bounds,
@@ -147,42 +159,58 @@ def _rates(low: float, high: float) -> list[float]:
     return sorted({low, *(rate for rate in rounded if low < rate < high), high})
 
 
-def _site(job: Job) -> tuple[Site, list[str], Workload, list[str]]:
-    model = catalog.model(job.model)
-    everything, told = _requests(job)
-    limit = min(job.max_model_len or model.max_context_tokens, model.max_context_tokens)
-    workload, dropped = fitting(everything, limit, job.workload.overflow)
+def _served(index: int, job: Job, limit: int) -> tuple[WeightedWorkload, tuple[str, ...]]:
+    """The requests of a workload that fit into a context of `limit` tokens, and what to tell."""
+    choice = job.workload[index]
+    everything, told = _requests(choice, job.search.seed)
+    workload, dropped = fitting(everything, limit, choice.overflow)
     if not len(workload):
         shortest = int((everything.input_tokens + everything.output_tokens).min())
         raise InputError(
             f"no request fits into the context of {limit} tokens, the shortest has {shortest}",
-            key="max_model_len" if job.max_model_len else "workload",
+            key="max_model_len" if job.max_model_len else _key(index, job),
             value=limit,
             remedy="serve a longer context, or a workload of shorter requests",
         )
+    notes = (*told, *_dropped(dropped, len(everything), limit, choice.overflow))
+    return WeightedWorkload(choice.called, choice.weight or 1.0, workload), notes
+
+
+def _key(index: int, job: Job) -> str:
+    """Where a workload stands in the job."""
+    return f"workload.{index}" if len(job.workload) > 1 else "workload"
+
+
+def _what_metrics_are(workloads: Sequence[WeightedWorkload]) -> Iterator[str]:
+    if len(workloads) > 1:
+        told = " and ".join(f"{one.name} (weight {one.weight:g})" for one in workloads)
+        yield f"each plan serves {told}; a metric is that of the workload where it is worst"
+
+
+def _noted(one: WeightedWorkload, notes: Iterable[str], several: bool) -> Iterator[str]:
+    """The notes on a workload; those on one of several with its name."""
+    return (f"{one.name}: {note}" if several else note for note in notes)
+
+
+def _site(job: Job, model: ModelSpec, workloads: Sequence[Workload]) -> Site:
     if job.operator_costs == "measured":
         for kind in job.chips:
             measured_kernels(catalog.chip(kind))  # says now what is missing, not at each trial
-    site = Site(
+    return Site(
         model=model,
         chips={kind: catalog.chip(kind) for kind in job.chips},
         engines={name: catalog.engine(name) for name in job.engine},
         budget={kind: ChipBudget(r.min, r.max) for kind, r in job.chips.items()},
-        longest_request_tokens=int((workload.input_tokens + workload.output_tokens).max()),
-        longest_input_tokens=int(workload.input_tokens.max()),
+        longest_request_tokens=max(
+            int((w.input_tokens + w.output_tokens).max()) for w in workloads
+        ),
+        longest_input_tokens=max(int(w.input_tokens.max()) for w in workloads),
         operator_costs=job.operator_costs,
         calibration=None if job.calibration is None else load_calibration(Path(job.calibration)),
     )
-    return (
-        site,
-        list(_dropped(dropped, len(everything), limit, job.workload.overflow)),
-        workload,
-        told,
-    )
 
 
-def _requests(job: Job) -> tuple[Workload, list[str]]:
-    choice, seed = job.workload, job.search.seed
+def _requests(choice: WorkloadChoice, seed: int) -> tuple[Workload, list[str]]:
     if choice.trace is not None:
         read = read_trace(Path(choice.trace), choice.requests, choice.columns, seed)
         notes = list(_trace_notes(read, choice.requests))
@@ -309,10 +337,11 @@ def _facts_digest(job: Job, site: Site) -> dict[str, str]:
     facts = [site.model, *site.chips.values(), *site.engines.values()]
     texts = "".join(fact.model_dump_json() for fact in facts)
     digests = {"catalogue entries": hashlib.sha256(texts.encode()).hexdigest()}
-    for key in ("trace", "preset"):
-        source = getattr(job.workload, key)
-        if source is not None and Path(source).exists():
-            digests[f"content of workload.{key}"] = _content_digest(Path(source))
+    for index, choice in enumerate(job.workload):
+        for key in ("trace", "preset"):
+            source = getattr(choice, key)
+            if source is not None and Path(source).exists():
+                digests[f"content of {_key(index, job)}.{key}"] = _content_digest(Path(source))
     if job.calibration is not None:
         digests["content of calibration"] = _content_digest(Path(job.calibration))
     return digests

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from objectives.goals import Constraint, Objective
-from objectives.metrics import METRICS
+from objectives.metrics import metric_of
 from results.front import ParetoFront, comparable, knee, pareto_front
 from results.refusals import refusals_in_words
 from results.trials import TrialRecord
@@ -89,7 +89,7 @@ def _miss(point: TrialRecord, condition: Constraint) -> str:
         return f"{condition.metric} has no value"
     value = point.metrics[condition.metric]
     side = "above" if condition.relation == "<=" else "below"
-    gap = f"{format_value(abs(value - condition.bound))} {METRICS[condition.metric].unit}"
+    gap = f"{format_value(abs(value - condition.bound))} {metric_of(condition.metric).unit}"
     return (
         f"{condition.metric} is {format_value(value)}, {gap} ({excess:.1%}) {side} "
         f"{condition.bound:g}"

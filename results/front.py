@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from objectives.goals import Constraint, Objective
-from objectives.metrics import METRICS
+from objectives.metrics import metric_of
 from results.trials import TrialRecord
 from spaces.errors import NothingFeasible
 
@@ -198,7 +198,7 @@ def _reference_value(
     ]
     if bounds and min(bounds) > 0:
         return min(bounds)
-    if METRICS[objective.metric].unit == "fraction":
+    if metric_of(objective.metric).unit == "fraction":
         return 1.0
     if first is None:
         return None

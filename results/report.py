@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from objectives.goals import Objective
-from objectives.metrics import METRICS
+from objectives.metrics import metric_of
 from results.chart import chart_data
 from results.files import write_atomically
 from results.front import ParetoFront, has_values, knee
@@ -110,7 +110,7 @@ def _best_in_words(front: ParetoFront, objective: Objective) -> str:
 
 
 def _value_in_words(point: TrialRecord, metric: str) -> str:
-    return f"{format_value(point.metrics[metric])} {METRICS[metric].unit}"
+    return f"{format_value(point.metrics[metric])} {metric_of(metric).unit}"
 
 
 def _words(plan: DeploymentPlan) -> str:
@@ -137,7 +137,7 @@ def _table_columns(front: ParetoFront) -> list[dict[str, object]]:
     }
     fixed = [{"heading": h, "meaning": m, "number": False} for h, m in words.items()]
     metrics = [
-        {"heading": metric_heading(m), "meaning": METRICS[m].meaning, "number": True}
+        {"heading": metric_heading(m), "meaning": metric_of(m).meaning, "number": True}
         for m in main_metrics(front.objectives)
     ]
     return [*fixed, *metrics]

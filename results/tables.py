@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, get_args
 from pydantic import ConfigDict
 
 from objectives.goals import Objective, parse_objective
-from objectives.metrics import METRICS
+from objectives.metrics import METRICS, split_name
 from results.files import write_atomically
 from results.front import ParetoFront, knee
 from results.trials import TrialRecord
@@ -118,16 +118,18 @@ def trials_frame(trials: Sequence[TrialRecord]) -> pd.DataFrame:
     those of `front_frame`.
     """
     rows = [_fate(t) | _row(t) for t in sorted(trials, key=lambda trial: trial.trial)]
-    return _frame(rows, [*_fate_columns(), *_columns()])
+    return _frame(rows, [*_fate_columns(), *_columns(), *_of_workloads(trials)])
 
 
 def front_frame(front: ParetoFront) -> pd.DataFrame:
     """One row for each point of the front, in its order: the plan, its load, metrics and bands.
 
-    The columns are the same for every study; a role that a plan lacks and a metric without a
-    value leave their cells empty.
+    The columns are the same for every study, but for those of several workloads
+    (`ttft_p95_ms@chat` and its band), which stand behind the others; a role that a plan lacks
+    and a metric without a value leave their cells empty.
     """
-    return _frame([_row(point) for point in front.points], _columns())
+    rows = [_row(point) for point in front.points]
+    return _frame(rows, [*_columns(), *_of_workloads(front.points)])
 
 
 def front_rows_for_terminal(front: ParetoFront) -> tuple[list[str], list[list[str]]]:
@@ -179,7 +181,7 @@ def _fate_columns() -> tuple[str, ...]:
 
 
 def _row(trial: TrialRecord) -> dict[str, object]:
-    unknown = trial.metrics.keys() - METRICS.keys()
+    unknown = {name for name in trial.metrics if split_name(name)[0] not in METRICS}
     assert not unknown, f"metrics without a column: {sorted(unknown)}"
     plan = trial.plan
     row: dict[str, object] = {
@@ -209,7 +211,7 @@ def _row(trial: TrialRecord) -> dict[str, object]:
         row |= {axis: getattr(plan.load, axis) for axis in LOAD_AXES}
     row |= trial.metrics
     for name, (low, high) in trial.bands.items():
-        row |= {f"{name}_lo": low, f"{name}_hi": high}
+        row |= {_band_column(name, "lo"): low, _band_column(name, "hi"): high}
     return row
 
 
@@ -239,6 +241,19 @@ def _columns() -> list[str]:
     return ["point_id", "plan_id", "topology", *pools, *settings, *LOAD_AXES, *METRICS, *bands]
 
 
+def _of_workloads(trials: Sequence[TrialRecord]) -> list[str]:
+    """The columns of single workloads and their means that any of the trials has."""
+    names = dict.fromkeys(name for trial in trials for name in trial.metrics if "@" in name)
+    banded = {name for trial in trials for name in trial.bands}
+    bands = [_band_column(name, end) for name in names if name in banded for end in ("lo", "hi")]
+    return [*names, *bands]
+
+
+def _band_column(name: str, end: str) -> str:
+    metric, workload = split_name(name)
+    return f"{metric}_{end}@{workload}" if workload else f"{metric}_{end}"
+
+
 def _kind(column: str) -> str:
     """The pandas type of a column of numbers, which may lack some; empty for other columns."""
     pool_counts = {_pool_column(role, name) for role in get_args(Role) for name in _POOL_COUNTS}
@@ -248,7 +263,7 @@ def _kind(column: str) -> str:
     }
     if column in counts | pool_counts:
         return "Int64"
-    metric = column.removesuffix("_lo").removesuffix("_hi")
+    metric = split_name(column)[0].removesuffix("_lo").removesuffix("_hi")
     return "float64" if metric in {*METRICS, *_TIER_SIZES, *LOAD_AXES} else ""
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from objectives.goals import Objective
-from objectives.metrics import ALL_STATISTICS, METRICS
+from objectives.metrics import ALL_STATISTICS, metric_of, split_name
 from results.trials import TrialRecord
 from spaces.plan import DeploymentPlan, Pool
 
@@ -128,9 +128,10 @@ def metric_title(name: str) -> str:
     >>> metric_title("ttft_p95_ms"), metric_title("output_tokens_per_s_per_chip")
     ('TTFT p95', 'output throughput per chip')
     """
-    stem, statistic = _stem_and_statistic(name)
+    metric, workload = split_name(name)
+    stem, statistic = _stem_and_statistic(metric)
     title = _NAMES[stem][0] if stem in _NAMES else stem.replace("_", " ")
-    return f"{title} {statistic}".strip()
+    return f"{title} {statistic}".strip() + (f" ({workload})" if workload else "")
 
 
 def metric_heading(name: str) -> str:
@@ -139,9 +140,10 @@ def metric_heading(name: str) -> str:
     >>> metric_heading("ttft_p95_ms"), metric_heading("usd_per_m_output_tokens")
     ('TTFT p95 ms', '$/M output tokens')
     """
-    stem, statistic = _stem_and_statistic(name)
+    metric, workload = split_name(name)
+    stem, statistic = _stem_and_statistic(metric)
     heading = _NAMES[stem][1] if stem in _NAMES else f"{stem.replace('_', ' ')} {{}}"
-    return heading.format(statistic).strip()
+    return heading.format(statistic).strip() + (f" @{workload}" if workload else "")
 
 
 def metric_axis(name: str) -> str:
@@ -151,7 +153,7 @@ def metric_axis(name: str) -> str:
     'TTFT p95 (ms)'
     """
     title = metric_title(name)
-    return f"{title[0].upper()}{title[1:]} ({METRICS[name].unit})"
+    return f"{title[0].upper()}{title[1:]} ({metric_of(name).unit})"
 
 
 def format_value(value: float) -> str:

@@ -134,7 +134,7 @@ def validated(kind: type[Doc], data: dict[str, Any], where: str) -> Doc:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        raise _told(kind, error, where) from None
+        raise _told(kind, error, where, data) from None
 
 
 def dump_yaml(data: dict[str, Any]) -> str:
@@ -144,10 +144,12 @@ def dump_yaml(data: dict[str, Any]) -> str:
     )
 
 
-def _told(kind: type[Document], error: ValidationError, where: str) -> InputError:
+def _told(
+    kind: type[Document], error: ValidationError, where: str, data: dict[str, Any]
+) -> InputError:
     errors = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     first = errors[0]  # a misspelt key explains the missing one, so it is told first
-    path, beside = _in_the_file(kind, first["loc"])
+    path, beside = _in_the_file(kind, _as_written(first["loc"], data))
     key = ".".join(path)
     context = first.get("ctx", {})
     if isinstance(context.get("error"), InputError):
@@ -177,6 +179,20 @@ def _wrong_kind(context: dict[str, Any], where: str, path: list[str]) -> InputEr
         value=tag,
         remedy="" if tag is None else did_you_mean(str(tag), known),
     )
+
+
+def _as_written(loc: tuple[int | str, ...], data: Any) -> tuple[int | str, ...]:
+    """The path of a violation without places in lists that the file has as single values."""
+    path: list[int | str] = []
+    for part in loc:
+        if isinstance(part, int) and not isinstance(data, list | tuple):
+            continue
+        path.append(part)
+        if isinstance(data, list | tuple) and isinstance(part, int):
+            data = data[part] if part < len(data) else None
+        elif isinstance(data, dict) and part in data:
+            data = data[part]
+    return tuple(path)
 
 
 def _in_the_file(kind: type[Document], loc: tuple[int | str, ...]) -> tuple[list[str], list[str]]:

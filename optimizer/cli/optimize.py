@@ -175,7 +175,8 @@ def _dry_run(job: Job, problem: Problem) -> None:
         shown = ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:8])}, ..."
         show(f"{name} ({len(values)}): {shown}")
     size = problem.space.size()
-    show(f"{size:,} legal points, {len(problem.workload):,} requests each")
+    requests = sum(len(one.workload) for one in problem.workloads)
+    show(f"{size:,} legal points, {requests:,} requests each")
     choice = chosen_sampler(job.search.sampler, job.search.trials, problem)
     show(f"sampler {choice.name}: {choice.reason}")
     seconds = _seconds_a_plan(problem)

@@ -11,10 +11,12 @@ import typer
 from optimizer.cli.talk import say, show, show_json, show_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from objectives.assess import Assessment
     from objectives.slo import ClassReport
+    from objectives.weighted import WeightedWorkload, Worth
     from optimizer.job import Job
-    from spaces.plan import DeploymentPlan
 
 
 def simulate(
@@ -22,10 +24,13 @@ def simulate(
     plan: Annotated[Path, typer.Option(help="The plan file.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
-    """Serve a job's workload on one plan: all metrics, and where the time went."""
-    from objectives.assess import assess
+    """Serve a job's workloads on one plan: all metrics, and where the time went."""
+    from dataclasses import replace
+
+    from optimizer.evaluate import Evaluator
     from optimizer.problem import posed
     from optimizer.single import loaded_plan, site_of
+    from results.words import describe_load, describe_plan
     from spaces.errors import NothingFeasible
     from spaces.feasibility import infeasible
 
@@ -37,22 +42,30 @@ def simulate(
     refusal = infeasible(deployment, site)
     if refusal is not None:
         raise NothingFeasible(f"{plan}: {refusal.rule}: {refusal.reason}")
-    found = assess(
-        deployment,
-        site,
-        problem.workload,
-        slo=problem.slo,
-        prices=problem.prices,
-        rules=problem.rules,
-        seed=problem.seed,
-    )
+    each = Evaluator.of(replace(problem, site=site)).assessed(deployment)
     if as_json:
-        show_json(_document(found, wanted))
+        show_json(_document(problem.workloads, each, wanted))
     else:
-        _show(found, deployment)
+        show(f"{describe_plan(deployment)}, {describe_load(deployment)}")
+        _show_all(problem.workloads, each)
 
 
-def _document(found: Assessment, job: Job) -> dict[str, object]:
+def _document(
+    workloads: Sequence[WeightedWorkload], each: Sequence[Assessment], job: Job
+) -> dict[str, object]:
+    """That of the one workload, or the metrics of all and the document of each."""
+    documents = {
+        one.name: _document_of_one(found, job) for one, found in zip(workloads, each, strict=True)
+    }
+    if len(each) == 1:
+        return documents[workloads[0].name]
+    from objectives.weighted import worth
+
+    found = worth(workloads, each)
+    return {"metrics": found.metrics, "bands": found.bands, "workloads": documents}
+
+
+def _document_of_one(found: Assessment, job: Job) -> dict[str, object]:
     return {
         "metrics": found.metrics,
         "bands": found.bands,
@@ -69,11 +82,43 @@ def _document(found: Assessment, job: Job) -> dict[str, object]:
     }
 
 
-def _show(found: Assessment, plan: DeploymentPlan) -> None:
-    from objectives.metrics import METRICS
-    from results.words import describe_load, describe_plan, format_value
+def _show_all(workloads: Sequence[WeightedWorkload], each: Sequence[Assessment]) -> None:
+    from objectives.weighted import worth
 
-    show(f"{describe_plan(plan)}, {describe_load(plan)}")
+    if len(each) == 1:
+        _show_metrics(each[0])
+        _show_inside(each[0])
+        return
+    _show_together(workloads, worth(workloads, each))
+    for one, found in zip(workloads, each, strict=True):
+        show(f"\n{one.name}, weight {one.weight:g}")
+        _show_inside(found)
+
+
+def _show_together(workloads: Sequence[WeightedWorkload], found: Worth) -> None:
+    """One row for each metric: the worst workload's, the mean over time, that of each."""
+    from objectives.metrics import MEAN, METRICS
+
+    parts = [MEAN, *(one.name for one in workloads)]
+    rows = []
+    for name, metric in METRICS.items():
+        of_parts = [f"{name}@{part}" for part in parts]
+        if any(one in found.metrics for one in of_parts):
+            cells = [_value(found.metrics, one) for one in (name, *of_parts)]
+            rows.append((name, *cells, metric.unit))
+    show_table(["metric", "worst", *parts, "unit"], rows)
+
+
+def _value(metrics: Mapping[str, float], name: str) -> str:
+    from results.words import format_value
+
+    return format_value(metrics[name]) if name in metrics else "-"
+
+
+def _show_metrics(found: Assessment) -> None:
+    from objectives.metrics import METRICS
+    from results.words import format_value
+
     rows = []
     for name, metric in METRICS.items():
         if name in found.metrics:
@@ -85,6 +130,12 @@ def _show(found: Assessment, plan: DeploymentPlan) -> None:
             )
             rows.append((name, format_value(found.metrics[name]), band, metric.unit))
     show_table(["metric", "value", "80 % band", "unit"], rows)
+
+
+def _show_inside(found: Assessment) -> None:
+    """The pools, the classes and where the time went."""
+    from results.words import format_value
+
     pools = [asdict(pool) for pool in found.pools]
     show_table(
         ["pool", *(str(pool["role"]) for pool in pools)],

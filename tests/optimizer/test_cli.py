@@ -418,7 +418,7 @@ def test_init_writes_a_job_that_loads(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     job = load_job(out)
     assert (job.model, list(job.chips)) == ("deepseek-r1", ["h200", "gb200"])
-    assert job.workload.preset == "fixed-8k1k"
+    assert job.workload[0].preset == "fixed-8k1k"
     again = call("init", *arguments, "--workload", "fixed-8k1k", "--out", out)
     assert again.exit_code == 2 and "must not exist yet" in again.stderr
 
@@ -430,7 +430,7 @@ def test_init_names_a_trace_relative_to_the_job(tmp_path: Path) -> None:
     arguments = ["--model", MODEL, "--chips", f"{CHIP}:8", "--workload", trace, "--out", out]
     assert call("init", *arguments).exit_code == 0
     assert str(tmp_path) not in out.read_text()
-    assert load_job(out).workload.trace == str(trace)
+    assert load_job(out).workload[0].trace == str(trace)
 
 
 @pytest.mark.parametrize(

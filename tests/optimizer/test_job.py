@@ -39,9 +39,9 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "budget in words": ({"chips": {"h100": "many"}}, "chips.h100", "{min: N, max: N}"),
     "least above most": ({"chips": {"h100": {"min": 9, "max": 8}}}, "chips.h100", "min must not"),
     "one chip twice": ({"chips": {"gb200": 4, "GB200_NVL72": 4}}, "chips", "only once"),
-    "unknown engine": ({"engine": "vlm"}, "engine.0", "did you mean vllm"),
+    "unknown engine": ({"engine": "vlm"}, "engine", "did you mean vllm"),
     "no engine": ({"engine": []}, "engine", "at least 1 item"),
-    "unknown format": ({"precision": {"weights": "fp6"}}, "precision.weights.0", "fp8"),
+    "unknown format": ({"precision": {"weights": "fp6"}}, "precision.weights", "fp8"),
     "no workload": ({"workload": {}}, "workload", "exactly one of"),
     "two workloads": (
         {"workload": {"preset": "fixed-1k1k", "trace": "t.jsonl"}},
@@ -192,7 +192,7 @@ def test_the_resolved_job_reads_back_equal_from_another_folder(tmp_path: Path) -
     copy = tmp_path / "there" / "copy.yaml"
     copy.write_text(job.to_yaml())
     assert load_job(copy) == job
-    assert job.workload.trace == str(tmp_path / "here" / "trace.jsonl")
+    assert job.workload[0].trace == str(tmp_path / "here" / "trace.jsonl")
 
 
 def test_a_model_may_be_a_config_beside_the_job(tmp_path: Path) -> None:

@@ -34,7 +34,9 @@ def job_file(folder: Path, load: dict[str, Any] | None, **keys: Any) -> Path:
 def served(folder: Path, load: dict[str, Any] | None, at: Load | None, **keys: Any) -> Assessment:
     _, problem = posed(job_file(folder, load, **keys))
     plan = PLAN if at is None else PLAN.at(at)
-    return assess(plan, problem.site, problem.workload, slo=problem.slo, rules=problem.rules)
+    return assess(
+        plan, problem.site, problem.workloads[0].workload, slo=problem.slo, rules=problem.rules
+    )
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_no_load_means_arrivals_as_recorded() -> None:
 def test_requests_beyond_the_context_are_dropped_counted_and_told(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, [100] * 199 + [5000])
     problem = prepare(job_of(workload={"trace": trace}, max_model_len=4096, load=None))
-    assert len(problem.workload) == 199
+    assert len(problem.workloads[0].workload) == 199
     assert problem.site.longest_request_tokens == 110
     said = "1 of 200 requests (0.5%) longer than the context of 4096 tokens were dropped"
     assert said in problem.notes
@@ -84,11 +84,13 @@ def test_failed_requests_of_a_trace_are_told(tmp_path: Path) -> None:
 
 def test_requests_limit_a_trace_and_a_preset(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, [10] * 8)
-    assert len(prepare(job_of(workload={"trace": trace, "requests": 5})).workload) == 5
+    assert (
+        len(prepare(job_of(workload={"trace": trace, "requests": 5})).workloads[0].workload) == 5
+    )
     problem = prepare(job_of(workload={"trace": trace, "requests": 50}))
     assert "50 requests were asked for, the trace has 8" in problem.notes
     preset = {"preset": "fixed-1k8k", "requests": 7}
-    assert len(prepare(job_of(workload=preset)).workload) == 7
+    assert len(prepare(job_of(workload=preset)).workloads[0].workload) == 7
 
 
 def test_a_rate_over_requests_of_one_moment_is_refused_with_the_jobs_file(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_trace_is_described_fitted_drawn_and_kept(tmp_path: Path) -> None:
     kept, read = read_parquet(out["parquet"]), read_trace(trace).workload
     assert kept.gap_s.tolist() == read.gap_s.tolist()
     fitted = job(tmp_path, "{preset: out.yaml, requests: 40}")
-    assert len(prepare(fitted).workload) == 40
+    assert len(prepare(fitted).workloads[0].workload) == 40
 
 
 def test_columns_of_any_table_are_mapped(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_columns_of_any_table_are_mapped(tmp_path: Path) -> None:
     assert document["statistics"]["span_s"] == 0.5
     mapped = "{input_tokens: prompt, output_tokens: answer, arrival: when, time_unit: ms}"
     found = prepare(job(tmp_path, f"{{trace: table.csv, columns: {mapped}}}"))
-    assert found.workload.arrival_s.tolist() == [0, 0.5]
+    assert found.workloads[0].workload.arrival_s.tolist() == [0, 0.5]
 
 
 def test_a_wrong_mapping_is_one_message(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_wrong_mapping_is_one_message(tmp_path: Path) -> None:
 
 def test_parameters_and_token_scale_of_a_job_reach_the_workload(tmp_path: Path) -> None:
     asked = "{preset: chat, requests: 50, parameters: {output_tokens: 8}, token_scale: 2}"
-    found = prepare(job(tmp_path, asked)).workload
+    found = prepare(job(tmp_path, asked)).workloads[0].workload
     assert set(found.output_tokens.tolist()) == {16}
     plain = workload_of("chat", 50, seed=1)
     assert found.input_tokens[0] == pytest.approx(2 * plain.input_tokens[0], abs=2)
@@ -105,8 +105,9 @@ def test_long_requests_are_cut_or_refused_as_the_job_says(tmp_path: Path) -> Non
     body = "model: deepseek-r1\nchips: {h200: 8}\nmax_model_len: 600\nworkload: "
     cut.write_text(body + "{trace: trace.csv, overflow: truncate}\n")
     found = prepare(load_job(cut))
-    assert len(found.workload) == 5
-    assert int((found.workload.input_tokens + found.workload.output_tokens).max()) == 600
+    workload = found.workloads[0].workload
+    assert len(workload) == 5
+    assert int((workload.input_tokens + workload.output_tokens).max()) == 600
     assert any(note.startswith("WARNING") and "cut" in note for note in found.notes)
     cut.write_text(body + "{trace: trace.csv, overflow: error}\n")
     with pytest.raises(InputError, match="must fit"):
