@@ -60,16 +60,30 @@ class RunSetting(Document):
         return self.admission_steps[max(reached)] if reached else 1
 
 
+class Conversations(Document):
+    """A benchmark of so many users in turn, each of whose prompts is their history and a question.
+
+    Counts for rows whose workload names `workload`.
+    """
+
+    source: str
+    workload: str
+    users: PositiveInt
+    question_tokens: PositiveInt
+
+
 class PublishedRuns(Document):
     """Settings by kind of row, for rows whose workload names `workload`.
 
-    `releases` has the first day of each release of an engine in nightly runs.
+    `conversations` are benchmarks of their own, told by their own names. `releases` has the
+    first day of each release of an engine in nightly runs.
     """
 
     source: str
     checked: str
     workload: str
     requests_per_user: PositiveInt
+    conversations: tuple[Conversations, ...]
     releases: dict[EngineName, dict[date, str]]
     settings: tuple[RunSetting, ...]
 

@@ -12,6 +12,7 @@ from objectives.assess import assess
 from objectives.cost.overheads import load_overheads
 from objectives.uncertainty import ratios_of
 from objectives.validation.deployment import deployed
+from objectives.validation.history import with_cached_history
 from objectives.validation.points import THROUGHPUT, Point, Setup
 from objectives.validation.requests import requests_of
 from objectives.validation.scope import contradiction
@@ -139,6 +140,10 @@ def predict(setup: Setup, calibration: Calibration | None = None) -> Answer:
     workload = requests_of(setup)
     longest = int((workload.input_tokens + workload.output_tokens).max())
     plan, site = deployed(setup, longest, calibration)
+    remembered = with_cached_history(setup, plan, site)
+    if remembered != setup:
+        workload = requests_of(remembered)
+        plan = plan.model_copy(update={"prefix_caching": True})
     refusal = infeasible(plan, site)
     # A deployment that was measured exists, whatever layouts its engine documents (redundant
     # experts make sizes possible that do not divide their number); memory it must have had.

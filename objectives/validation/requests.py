@@ -60,7 +60,7 @@ def _drawn(
 ) -> Workload:
     spec = {
         "requests": requests,
-        "input_tokens": _lengths(input_tokens, workload),
+        "input_tokens": _lengths(input_tokens, workload, shared),
         "output_tokens": _lengths(output_tokens, workload),
         "shared_prefix_tokens": shared,
         "arrivals": _arrivals(workload),
@@ -68,11 +68,17 @@ def _drawn(
     return generate(validated(SyntheticSpec, spec, "points"), seed=1)
 
 
-def _lengths(mean: float, workload: str) -> dict[str, object]:
-    if any(word in workload.lower() for word in RECORDED):
-        return {"lognormal": {"mean": mean, "cv": RECORDED_CV}}
+def _lengths(mean: float, workload: str, shared: int = 0) -> dict[str, object]:
+    """Lengths around their mean, none shorter than what all share.
+
+    Where recorded lengths would be, the rest is uniform up to twice its mean.
+    """
     spread = next((width for word, width in SPREADS if word in workload), 0.0)
-    low, high = (max(1, round(mean * (1 + side * spread))) for side in (-1, 1))
+    if any(word in workload.lower() for word in RECORDED):
+        if not shared:
+            return {"lognormal": {"mean": mean, "cv": RECORDED_CV}}
+        spread = 1 - shared / mean
+    low, high = (max(shared + 1, round(mean * (1 + side * spread))) for side in (-1, 1))
     return {"uniform": [low, high]}
 
 
