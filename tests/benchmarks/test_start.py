@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -34,7 +35,7 @@ main()
 
 
 def cpu_seconds(arguments: list[str]) -> float:
-    """User and system seconds of the command, the least of five runs."""
+    """User and system seconds of the command, median of five runs."""
     taken = []
     for _ in range(5):
         before = os.times()
@@ -51,7 +52,7 @@ def cpu_seconds(arguments: list[str]) -> float:
             + after.children_system
             - before.children_system
         )
-    return min(taken)
+    return median(taken)
 
 
 @pytest.mark.parametrize(
@@ -78,5 +79,5 @@ def test_the_first_event_comes_within_two_seconds(tmp_path: Path) -> None:
             check=True,
         )
         taken.append(float(told.stdout.split()[-1]))
-    print(f"\nfirst event of servefront simulate: {min(taken):.2f} CPU seconds")
-    assert min(taken) <= 2.0
+    print(f"\nfirst event of servefront simulate: {median(taken):.2f} CPU seconds")
+    assert median(taken) <= 2.0
