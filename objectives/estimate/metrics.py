@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -104,22 +105,9 @@ def metrics_of(
     attained = view.attained(slo) if slo and told else np.full(len(rate), np.nan)
     good = requests_per_s * attained
     taken = requests_per_s * demand.input_tokens
-    total = taken + rate
     known: dict[str, Callable[[], Values]] = {
         "requests_per_s": lambda: requests_per_s,
-        "output_tokens_per_s": lambda: rate,
-        "total_tokens_per_s": lambda: total,
-        "output_tokens_per_s_per_chip": lambda: rate / chips,
-        "total_tokens_per_s_per_chip": lambda: total / chips,
         "output_tokens_per_s_per_budget_chip": lambda: rate / budget_chips,
-        "input_tokens_per_s": lambda: taken,
-        "input_tokens_per_s_per_chip": lambda: taken / chips,
-        "phase_input_tokens_per_s": lambda: taken,
-        "phase_output_tokens_per_s": lambda: rate,
-        "phase_total_tokens_per_s": lambda: total,
-        "phase_input_tokens_per_s_per_chip": lambda: taken / chips,
-        "phase_output_tokens_per_s_per_chip": lambda: rate / chips,
-        "phase_total_tokens_per_s_per_chip": lambda: total / chips,
         "qps_mean": lambda: requests_per_s,
         "sessions_per_chip": lambda: loads.users / chips,
         "sessions_per_kw": lambda: loads.users / money.power_kw,
@@ -133,10 +121,21 @@ def metrics_of(
         "usd_per_m_output_tokens": lambda: money.usd_per_hour / (rate * 3600) * 1e6,
         "joules_per_output_token": lambda: money.power_kw * 1e3 / rate,
     }
+    known |= _token_rates({"input": taken, "output": rate, "total": taken + rate}, chips)
     for place, name in enumerate(STATISTICS):
         known |= view.latencies(place, name)
     unknown = np.full(len(rate), np.nan)
     return {name: known[name]() if name in known else unknown for name in names}
+
+
+def _token_rates(rates: Mapping[str, Values], chips: Values) -> dict[str, Callable[[], Values]]:
+    """Token rates by kind, of all chips and of one; a phase of a steady state is the whole."""
+    known: dict[str, Callable[[], Values]] = {}
+    for kind, rate in rates.items():
+        for name in (f"{kind}_tokens_per_s", f"phase_{kind}_tokens_per_s"):
+            known[name] = partial(np.asarray, rate)
+            known[f"{name}_per_chip"] = partial(np.divide, rate, chips)
+    return known
 
 
 @dataclass(frozen=True)
