@@ -56,7 +56,9 @@ def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
             plan.precision,
             plan.engine,
             plan.ping_pong,
+            plan.speculation,
             plan.engine_version,
+            site.operator_costs,
             calibration.changes,
             factor,
         )

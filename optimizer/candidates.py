@@ -10,7 +10,7 @@ import moocore
 import numpy as np
 import numpy.typing as npt
 
-from objectives.estimate import TOPOLOGIES, demand_of, estimable, estimated, not_estimated
+from objectives.estimate import demand_of, estimated, not_estimated
 from objectives.goals import Constraint, Objective
 from objectives.weighted import combined, ingredients
 from optimizer.problem import Problem
@@ -47,7 +47,7 @@ class Candidates:
     @classmethod
     def of(cls, problem: Problem) -> Candidates:
         """The candidates of a problem that `why_not_estimated` finds nothing against."""
-        tables = tuple(table for table in enumerated(problem.space) if estimable(table))
+        tables = enumerated(problem.space)
         metrics = wanted_metrics(problem.objectives, problem.constraints)
         estimates = np.concatenate([_estimates(problem, table, metrics) for table in tables])
         signs = np.array([1.0 if o.direction == "maximize" else -1.0 for o in problem.objectives])
@@ -107,9 +107,8 @@ def why_not_estimated(problem: Problem) -> str:
     size = problem.space.size()
     if size > MOST_PLANS:
         return f"the space of {size:,} points is too large to be listed"
-    topologies = {branch.topology for branch in problem.space.legal}
     goals = {objective.metric for objective in problem.objectives}
-    unknown = sorted(topologies - TOPOLOGIES) + sorted(_unknown(goals, problem))
+    unknown = sorted(_unknown(goals, problem))
     return f"no estimate knows {', '.join(unknown)}" if unknown else ""
 
 

@@ -132,7 +132,13 @@ def pools_exchange_kv(plan: DeploymentPlan, site: Site) -> Infeasible | None:
 
 
 def decode_can_be_split(plan: DeploymentPlan, site: Site) -> Infeasible | None:
-    """Attention and experts exchange tokens in every layer: without stages, without drafts."""
+    """Attention and experts exchange tokens in every layer, so neither has pipeline stages.
+
+    Published systems have none there: their plans choose tensor and data parallelism of attention
+    and tensor and expert parallelism of experts (MegaScale-Infer, arXiv 2504.02263; Step-3, arXiv
+    2507.19427; alibaba/rtp-llm#372), and their pipeline is that of the micro-batches between the
+    two.
+    """
     for pool in plan.pools:
         if pool.role not in ("decode-attention", "decode-experts"):
             continue
@@ -140,11 +146,11 @@ def decode_can_be_split(plan: DeploymentPlan, site: Site) -> Infeasible | None:
             reason = f"{site.model.name} has no experts to set apart"
             return Infeasible("split decode", reason, 1.0)
         if pool.pp > 1:
-            reason = f"a {pool.role} pool has no pipeline stages, not pp {pool.pp}"
+            reason = (
+                f"a {pool.role} pool has no pipeline stages (attention and experts pass "
+                f"micro-batches to one another in every layer), not pp {pool.pp}: use pp 1"
+            )
             return Infeasible("split decode", reason, pool.pp - 1.0)
-        if plan.speculation is not None:
-            reason = "drafts are not known to be verified over attention and expert pools"
-            return Infeasible("split decode", reason, 1.0)
     return None
 
 

@@ -117,7 +117,8 @@ def hbm_ledger(
 def _experts_ledger(
     model: ModelSpec, chip: ChipSpec, pool: Pool, plan: DeploymentPlan
 ) -> HbmLedger:
-    """Routed experts, and the rows of the tokens that come to a chip."""
+    """Routed experts, a draft layer's too, and the rows of the tokens that come to a chip."""
+    model = served_model(model, plan.speculation)
     return HbmLedger(
         hbm_bytes=chip.hbm_bytes,
         usable_bytes=chip.hbm_bytes * plan.hbm_fraction,

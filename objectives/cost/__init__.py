@@ -11,7 +11,7 @@ from objectives.cost.overheads import frontend_seconds
 from objectives.cost.price import power_kw, required_usd_per_hour, usd_per_hour
 from objectives.cost.silicon import measured_kernels
 from objectives.cost.split_decode import split_step_costs
-from objectives.cost.step_costs import RankBatch, StepCosts, step_seconds
+from objectives.cost.step_costs import RankBatch, StepCosts, ping_pong_seconds, step_seconds
 
 __all__ = [
     "KvLink",
@@ -24,6 +24,7 @@ __all__ = [
     "host_link",
     "kv_bytes_per_request",
     "measured_kernels",
+    "ping_pong_seconds",
     "power_kw",
     "rank_link",
     "required_usd_per_hour",

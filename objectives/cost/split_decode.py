@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from objectives.cost.build import step_costs
 from objectives.cost.collectives import all_to_all_s
+from objectives.cost.drafting import Drafting, drafting_of
 from objectives.cost.kernel_work import ACTIVATION_BYTES
 from objectives.cost.machine import SECONDS_PER_US, Machine, machine_of
 from objectives.cost.operators import input_bytes, routed_experts_s
@@ -19,6 +21,8 @@ from spaces.model import ModelSpec, MoeFfn
 from spaces.plan import EngineName, Pool, Precision
 from spaces.precision import Dtype
 from spaces.sharding import share_scaleup_domain
+from spaces.site import OperatorCosts
+from spaces.speculation import Speculation
 
 
 @lru_cache(maxsize=4096)
@@ -29,28 +33,34 @@ def split_step_costs(
     precision: Precision,
     engine: EngineName,
     micro_batches: int,
+    speculation: Speculation | None = None,
     release: str = "",
+    operator_costs: OperatorCosts = "fitted",
     changes: Changes = (),
     factor: float = 1.0,
 ) -> StepCosts:
     """Seconds of a decode step of one attention replica and the experts replica it works with.
 
     Everything but routed experts is the attention pool's; the router picks experts uniformly, one
-    draw a layer for all their ranks, and the slowest rank sets the layer. Formulas stand in
-    docs/cost_model.md. The arrays are shared between equal calls: do not write to them. A
-    calibration gives `changes` of the cost model's constants, and a `factor` on all seconds.
+    draw a layer for all their ranks, and the slowest rank sets the layer. Drafts are verified like
+    any tokens, and each pass of a draft layer with experts is one more layer that goes to them.
+    Formulas stand in docs/cost_model.md. The arrays are shared between equal calls: do not write
+    to them. `operator_costs`, `changes` and `factor` are those of `step_costs`.
     """
     pool, chip = attention
-    own = step_costs(model, chip, pool, precision, engine, release=release, changes=changes)
+    own = step_costs(
+        model, chip, pool, precision, engine, speculation, release, operator_costs, changes
+    )
     exchange = _Exchange(
         model=model,
         senders=attention,
         receivers=experts,
         dtype=model.weights(precision.weights).routed_experts,
         machines=(
-            machine_of(chip, engine, release, changes=changes),
-            machine_of(experts[1], engine, release, changes=changes),
+            machine_of(chip, engine, release, operator_costs, changes),
+            machine_of(experts[1], engine, release, operator_costs, changes),
         ),
+        drafting=drafting_of(model, pool, speculation),
     )
     tokens = np.maximum(own.grid.astype(np.float64), 1.0)
     line, both = exchange.seconds(tokens)
@@ -70,23 +80,32 @@ class _Exchange:
     receivers: tuple[Pool, ChipSpec]
     dtype: Dtype
     machines: tuple[Machine, Machine]
-
-    @property
-    def groups(self) -> list[MoeFfn]:
-        return [group for group in self.model.ffn if isinstance(group, MoeFfn)]
+    drafting: Drafting
 
     @property
     def layers(self) -> int:
-        return sum(group.layers for group in self.groups)
+        """Layers of a step that go to the experts, each pass of a draft layer apart."""
+        return sum(times for _, times, _ in self._visits(np.ones(1)))
+
+    def _visits(self, tokens: Floats) -> Iterator[tuple[MoeFfn, int, Floats]]:
+        """The layers that ask experts, how often, and the tokens of all ranks they bring."""
+        for group in self.model.ffn:
+            if isinstance(group, MoeFfn):
+                yield group, group.layers, tokens
+        _, draft = self.drafting.layer or (None, None)
+        if isinstance(draft, MoeFfn):
+            pool, _ = self.senders
+            requests = self.drafting.requests(tokens, pool.dp * pool.max_num_seqs)
+            yield draft, 1, tokens
+            yield draft, self.drafting.further_passes, requests
 
     def experts_s(self, tokens: Floats) -> Floats:
         """Routed experts of all layers on their slowest chip, for `tokens` of all ranks."""
         machine, (pool, _) = self.machines[1], self.receivers
         hidden = self.model.hidden_size
         total = np.zeros_like(tokens)
-        for group in self.groups:
-            one = routed_experts_s(machine, group, hidden, pool, self.dtype, tokens)
-            total += group.layers * one
+        for group, times, asking in self._visits(tokens):
+            total += times * routed_experts_s(machine, group, hidden, pool, self.dtype, asking)
         return np.ascontiguousarray(np.maximum.accumulate(total))
 
     def seconds(self, tokens: Floats) -> tuple[Floats, Floats]:
@@ -96,13 +115,13 @@ class _Exchange:
         many as come to it; the slower end of the line counts.
         """
         line, both = np.zeros_like(tokens), np.zeros_like(tokens)
-        for group in self.groups:
+        for group, times, asking in self._visits(tokens):
             width = group.expert_width(self.model.hidden_size)
-            copies = tokens * self._copies(group) * width
+            copies = asking * self._copies(group) * width
             there = copies * input_bytes(self.machines[1], self.dtype) / self._bytes_per_s()
             back = copies * ACTIVATION_BYTES / self._bytes_per_s()
-            line += group.layers * np.maximum(there, back)
-            both += group.layers * (there + back + 2 * self._latency_s(group))
+            line += times * np.maximum(there, back)
+            both += times * (there + back + 2 * self._latency_s(group))
         return line, both
 
     def _copies(self, group: MoeFfn) -> float:

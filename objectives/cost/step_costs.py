@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -96,12 +97,12 @@ class StepCosts:
     request that drafts is taken to come by its tokens evenly.
 
     With `split` decode the batch goes round in m parts, as many as there are micro-batches but no
-    more than tokens on the busiest rank. Of one part (ranks' tokens divided by m and rounded up,
-    their attention over the context divided by m), let a be what is said above without
-    `expert_s`, e = `expert_s` of the experts' chips, x and c the line and the exchange. Attention,
-    experts and the line each serve one part at a time, so a layer takes m times the slowest of
-    them, or one part's way round where the parts are too few to hide it, and the last layer runs
-    dry:
+    more than the busiest rank has decoding requests and tokens of chunks. Of one part (ranks'
+    tokens divided by m and rounded up, their attention over the context divided by m), let a be
+    what is said above without `expert_s`, e = `expert_s` of the experts' chips, x and c the line
+    and the exchange. Attention, experts and the line each serve one part at a time, so a layer
+    takes m times the slowest of them, or one part's way round where the parts are too few to hide
+    it, and the last layer runs dry:
 
         ((layers - 1) max(m max(a, e, x), a + e + c) + a + e + c + (m - 1) max(a, e, x)) / layers
     """
@@ -173,7 +174,7 @@ def step_seconds(costs: StepCosts, ranks: Sequence[RankBatch]) -> list[float]:
 def _stage_seconds(costs: StepCosts, stage: int, ranks: Sequence[RankBatch]) -> float:
     mixed = any(rank.chunks for rank in ranks)
     tokens = [rank.tokens(costs.verified_tokens) for rank in ranks]
-    parts = min(costs.split.micro_batches, max(tokens)) if costs.split else 1
+    parts = min(costs.split.micro_batches, max(map(_divisible, ranks))) if costs.split else 1
     widest = max(len(rank.decode_contexts) for rank in ranks)
     linear_tokens = _share(max(tokens), parts)
     if not mixed:
@@ -195,20 +196,31 @@ def _stage_seconds(costs: StepCosts, stage: int, ranks: Sequence[RankBatch]) -> 
     return seconds
 
 
+Number = TypeVar("Number", float, Floats)
+
+
 def ping_pong_seconds(
-    own: float, experts: float, line: float, exchange: float, parts: int, layers: int
-) -> float:
+    own: Number, experts: Number, line: Number, exchange: Number, parts: Number, layers: int
+) -> Number:
     """Seconds of `parts` micro-batches going through all layers: the law of `StepCosts`.
 
-    >>> ping_pong_seconds(6.0, 6.0, 0.0, 0.0, parts=2, layers=60)  # both sides always busy
+    Of numbers, or of arrays of one shape.
+
+    >>> float(ping_pong_seconds(6.0, 6.0, 0.0, 0.0, parts=2, layers=60))  # both sides always busy
     12.1
-    >>> ping_pong_seconds(6.0, 6.0, 0.0, 0.0, parts=1, layers=60)  # one waits for the other
+    >>> float(ping_pong_seconds(6.0, 6.0, 0.0, 0.0, parts=1, layers=60))  # one waits for the other
     12.0
     """
-    slowest = max(own, experts, line)
+    slowest = np.maximum(np.maximum(own, experts), line)
     around = own + experts + exchange
-    period = max(parts * slowest, around)
-    return ((layers - 1) * period + around + (parts - 1) * slowest) / layers
+    period = np.maximum(parts * slowest, around)
+    seconds: Number = ((layers - 1) * period + around + (parts - 1) * slowest) / layers
+    return seconds
+
+
+def _divisible(rank: RankBatch) -> int:
+    """What of a rank's batch can go round apart: a request with its drafts stays together."""
+    return len(rank.decode_contexts) + sum(new for new, _ in rank.chunks)
 
 
 def _share(tokens: int, parts: int) -> int:

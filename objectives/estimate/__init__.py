@@ -5,13 +5,11 @@ Formulas: docs/search.md. The simulator has the last word on every plan that is 
 
 from objectives.estimate.demand import Demand, demand_of
 from objectives.estimate.metrics import not_estimated
-from objectives.estimate.plans import TOPOLOGIES, estimable, estimated
+from objectives.estimate.plans import estimated
 
 __all__ = [
-    "TOPOLOGIES",
     "Demand",
     "demand_of",
-    "estimable",
     "estimated",
     "not_estimated",
 ]

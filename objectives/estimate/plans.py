@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +29,6 @@ Ints = npt.NDArray[np.int64]
 
 # Plans whose steady states are sought at a time, so that the arrays stay in the cache.
 TOGETHER = 32_768
-# Topologies whose steady states are known.
-TOPOLOGIES = frozenset({"aggregated", "prefill-decode", "prefill-midfill-decode"})
-
-
-def estimable(plans: BranchPlans) -> bool:
-    """Whether the formulas know the topology of a branch."""
-    return plans.branch.topology in TOPOLOGIES
 
 
 def estimated(
@@ -48,15 +42,18 @@ def estimated(
 ) -> dict[str, Values]:
     """The metrics `names` of every plan of a branch, in the order of its numbers.
 
-    A metric that the formulas do not know is nan everywhere. Raises `KeyError` where the topology
-    is none that `estimable` accepts.
+    A metric that the formulas do not know is nan everywhere.
     """
     return _Branch.of(plans, site, demand, names, slo, Money.of(plans, site, prices)).metrics()
 
 
 @dataclass(frozen=True)
 class _Variants:
-    """What is known of each variant [v] of a pool; `tables` are those of its layouts."""
+    """What is known of each variant [v] of a pool that requests are in.
+
+    `tables` are those of its layouts; each layout of attention has one for every layout of experts
+    and every number of micro-batches, the latter fastest.
+    """
 
     tables: PoolTables
     layout: Ints
@@ -89,8 +86,18 @@ class _Branch:
         money: Money,
     ) -> _Branch:
         branch = cls(plans, site, demand, names, slo, money)
-        branch.pools.extend(branch._variants(place) for place in range(len(plans.variants)))
+        serving = len(plans.variants) - branch._splits_decode
+        branch.pools.extend(branch._variants(place) for place in range(serving))
         return branch
+
+    @property
+    def _splits_decode(self) -> bool:
+        return self.plans.settings[0].splits_decode
+
+    @cached_property
+    def _micro_batches(self) -> list[int]:
+        """What the settings have between attention and experts."""
+        return list(dict.fromkeys(setting.ping_pong for setting in self.plans.settings))
 
     def metrics(self) -> dict[str, Values]:
         plans = self.plans
@@ -163,13 +170,23 @@ class _Branch:
         replicas = self.plans.replicas[rows, place].astype(np.float64)
         return Pools(
             tables=variants.tables,
-            layout=variants.layout[variant],
+            layout=self._layouts(place, rows, setting),
             step=variants.step[variant],
             replicas=replicas,
             ranks=variants.ranks[variant],
             most_running=variants.most_running[variant],
             cached=self._cached(place, variant, replicas, setting),
         )
+
+    def _layouts(self, place: int, rows: Ints, setting: DeploymentPlan) -> Ints:
+        """Which of the pool's tables each plan has."""
+        layout: Ints = self.pools[place].layout[self.plans.variant[rows, place]]
+        if self.plans.variants[place][0].role != "decode-attention":
+            return layout
+        numbers = self._micro_batches
+        experts = layout * len(self.plans.variants[-1]) + self.plans.variant[rows, -1]
+        found: Ints = experts * len(numbers) + numbers.index(setting.ping_pong)
+        return found
 
     def _cached(
         self, place: int, variant: Ints, replicas: Values, setting: DeploymentPlan
@@ -225,9 +242,10 @@ class _Branch:
                 for pool in pools
             )
         )
+        sides = self._sides(pools[0])
         tables = pool_tables(
-            shapes,
-            [pool_costs(setting, shape, self.site) for shape in shapes],
+            [shape for shape in shapes for _ in sides],
+            [pool_costs(side, shape, self.site) for shape in shapes for side in sides],
             self.demand,
             steps,
             self._most_running(pools),
@@ -246,6 +264,17 @@ class _Branch:
             kv_tokens=np.array([tokens for _, tokens in kv]),
             link_s=np.array([self._link_s(pool, setting) for pool in pools]),
         )
+
+    def _sides(self, pool: Pool) -> list[DeploymentPlan]:
+        """What the step of a layout depends on beside the layout itself, as plans of that."""
+        setting = self.plans.settings[0]
+        if pool.role != "decode-attention":
+            return [setting]
+        return [
+            setting.model_copy(update={"pools": (experts,), "micro_batches": parts})
+            for experts in self.plans.variants[-1]
+            for parts in self._micro_batches
+        ]
 
     def _tokens_per_step(self, setting: DeploymentPlan) -> float:
         if setting.speculation is None:
@@ -291,7 +320,8 @@ def _first_alike(settings: Sequence[DeploymentPlan], place: int) -> int:
         tiers = setting.kv
         affine = setting.router == "prefix-affinity"
         own_gb = tiers.host_gb_per_chip + tiers.ssd_gb_per_chip
-        return own_gb, tiers.shared_gb, setting.midfill_threshold_tokens, affine
+        sides = setting.midfill_threshold_tokens, setting.ping_pong
+        return own_gb, tiers.shared_gb, sides, affine
 
     wanted = seen(settings[place])
     return next(n for n, setting in enumerate(settings) if seen(setting) == wanted)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from objectives.cost import StepCosts
+from objectives.cost import StepCosts, ping_pong_seconds
 from objectives.estimate.demand import Demand
 from spaces.plan import Pool
 
@@ -96,19 +96,47 @@ class _Layout:
         With pipeline stages the requests go round in as many micro-batches, each as large as an
         even share.
         """
-        costs, context = self.costs, self.demand.context_tokens
+        costs = self.costs
         flights = np.minimum(running, self.pool.pp)
         total = running / flights
         busiest = np.ceil(total / self.pool.dp)
-        padded = costs.graph_tokens[np.minimum(busiest, len(costs.graph_tokens) - 1).astype(int)]
-        windowed = min(context, costs.window_tokens)
-        per_request = costs.decode_request_s + context * costs.decode_token_s
-        per_request = per_request + windowed * costs.decode_window_token_s
-        seconds = self._products_s(padded, costs.verified_tokens * total)
-        seconds += costs.decode_base_s[:, None]
-        seconds += busiest * per_request[:, None]
+        if costs.split is not None:
+            seconds = self._split_s(total, busiest)
+        else:
+            seconds = self._products_s(self._padded(busiest), costs.verified_tokens * total)
+            seconds += costs.decode_base_s[:, None]
+            seconds += busiest * self._context_s()[:, None]
         seconds[0] += costs.host_s + costs.request_s * total
         return seconds
+
+    def _split_s(self, total: Values, busiest: Values) -> Values:
+        """Seconds [1, m] of a step between attention and experts, by the law of `StepCosts`."""
+        costs, split = self.costs, self.costs.split
+        assert split is not None, "costs of a split decode"
+        parts = np.minimum(float(split.micro_batches), busiest)
+        of_part = np.ceil(costs.verified_tokens * total / parts)
+        padded = self._padded(np.ceil(busiest / parts))
+        own = np.interp(padded, costs.grid, costs.token_s[0]) + costs.decode_base_s[0]
+        own += busiest / parts * self._context_s()[0]
+        experts, line, exchange = (
+            np.interp(of_part, costs.grid, table)
+            for table in (costs.expert_s[0], split.line_s, split.exchange_s)
+        )
+        seconds: Values = ping_pong_seconds(own, experts, line, exchange, parts, split.layers)
+        return seconds[None, :]
+
+    def _context_s(self) -> Values:
+        """What a decoding request of mean context adds to its rank's attention [stage]."""
+        costs, context = self.costs, self.demand.context_tokens
+        windowed = min(context, costs.window_tokens) * costs.decode_window_token_s
+        found: Values = costs.decode_request_s + context * costs.decode_token_s + windowed
+        return found
+
+    def _padded(self, busiest: Values) -> Ints:
+        """Tokens that a batch without prompts is padded to on the busiest rank."""
+        sizes = self.costs.graph_tokens
+        found: Ints = sizes[np.minimum(busiest, len(sizes) - 1).astype(int)]
+        return found
 
     def prompt_s(self, step: int) -> tuple[Values, Values]:
         """Of each request of the sample [w, s]: seconds alone on a replica, and of a rank's time
@@ -155,8 +183,7 @@ class _Layout:
         if alternating:
             stopped: Values = own[:, None] + with_chunk
             return stopped
-        padded = costs.graph_tokens[np.minimum(busiest, len(costs.graph_tokens) - 1).astype(int)]
-        without = self._products_s(padded, each * total).sum(axis=0)
+        without = self._products_s(self._padded(busiest), each * total).sum(axis=0)
         added: Values = own[:, None] + np.maximum(with_chunk - without, 0.0)
         return added
 

@@ -42,6 +42,7 @@ def sum_batch(state: State, replica_id: int, flight: int) -> None:
     for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
         rank = state.ranks[rank_id]
         decodes, chunks, tokens, prior, squares = 0, 0, 0, 0, 0
+        divisible = 0
         pace, context, windowed, growing = 0.0, 0.0, 0.0, 0.0
         for place in range(rank.seats_start, rank.seats_start + rank.running):
             request = requests[seats[place]]
@@ -58,15 +59,17 @@ def sum_batch(state: State, replica_id: int, flight: int) -> None:
                 context += own_context
                 windowed += min(own_context, float(window))
                 growing += own_pace if request.computed + 1 < window else 0.0
+                divisible += 1
             else:
                 chunks += 1
+                divisible += request.step_tokens
                 prior += -(-request.computed // step) * step
                 squares += request.step_tokens * request.step_tokens
         rank.batch_decodes, rank.batch_chunks, rank.batch_tokens = decodes, chunks, tokens
         rank.batch_pace, rank.batch_context, rank.batch_windowed = pace, context, windowed
         rank.batch_growing = growing
         rank.batch_prior, rank.batch_squares = prior, squares
-        busiest = max(busiest, tokens)
+        busiest = max(busiest, divisible)
         in_step += decodes + chunks
     replica.batch_requests = in_step
     replica.parts = min(state.pools[replica.pool].micro_batches, busiest)

@@ -72,11 +72,19 @@ def test_layouts_that_cannot_be_are_refused(role: str, layout: dict[str, int], t
     assert told in reason(with_pool(role, **layout))
 
 
-def test_drafts_and_a_split_decode_exclude_each_other() -> None:
-    found = plan(speculation=Speculation(depth=1))
-    assert "drafts" in reason(
-        with_pool("prefill").model_copy(update={"speculation": found.speculation})
+def test_a_draft_layer_has_its_experts_with_the_others() -> None:
+    """The draft layer of DeepSeek-V3 is a 62nd layer, its experts a 59th set."""
+    drafting = plan(speculation=Speculation(depth=1))
+    assert reason(drafting) == ""
+    model, chip = catalog.model("deepseek-v3"), catalog.chip("h200")
+    plain, more = (
+        {pool.role: hbm_ledger(model, chip, pool, one) for pool in one.pools}
+        for one in (plan(), drafting)
     )
+    experts = more["decode-experts"].expert_bytes / plain["decode-experts"].expert_bytes
+    assert experts == pytest.approx(59 / 58, rel=1e-6)
+    assert more["decode-attention"].expert_bytes == 0
+    assert more["decode-attention"].weight_bytes > plain["decode-attention"].weight_bytes
 
 
 def test_a_dense_model_has_no_experts_to_set_apart() -> None:

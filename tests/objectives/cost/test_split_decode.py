@@ -9,6 +9,7 @@ from objectives.cost import StepCosts, split_step_costs, step_costs
 from spaces import catalog
 from spaces.chip import ChipSpec, Fact
 from spaces.plan import Pool, Precision
+from spaces.speculation import Speculation
 
 MODEL = catalog.model("deepseek-v3")
 ATTENTION = Pool(role="decode-attention", chip="h200", dp=8, max_num_seqs=64)
@@ -23,6 +24,18 @@ def costs(
 ) -> StepCosts:
     one, two = chip or catalog.chip(attention.chip), other or catalog.chip(experts.chip)
     return split_step_costs(MODEL, (attention, one), (experts, two), Precision(), "vllm", 3)
+
+
+def drafting(depth: int) -> StepCosts:
+    return split_step_costs(
+        MODEL,
+        (ATTENTION, catalog.chip("h200")),
+        (EXPERTS, catalog.chip("h200")),
+        Precision(),
+        "vllm",
+        3,
+        Speculation(depth=depth, acceptance=(0.8,) * depth) if depth else None,
+    )
 
 
 def with_figure(chip: ChipSpec, key: str, factor: float) -> ChipSpec:
@@ -107,3 +120,23 @@ def test_unlike_chips_each_do_their_part() -> None:
     mixed = costs(experts=EXPERTS.model_copy(update={"chip": "mi355x"}))
     assert mixed.expert_s[0, -1] < costs().expert_s[0, -1]
     np.testing.assert_array_equal(mixed.token_s, costs().token_s)
+
+
+def test_each_pass_of_the_draft_layer_goes_to_the_experts_too() -> None:
+    """58 layers with experts, then one pass over all tokens and one for each further draft."""
+    plain, one, three = (drafting(depth) for depth in (0, 1, 3))
+    assert plain.split is not None and one.split is not None and three.split is not None
+    assert [found.split.layers for found in (plain, one, three) if found.split] == [58, 59, 61]
+    tokens = 512.0
+    whole, first, all_passes = (
+        float(np.interp(tokens, found.grid, found.split.line_s))
+        for found in (plain, one, three)
+        if found.split
+    )
+    assert first == pytest.approx(whole * 59 / 58, rel=1e-2)
+    # Further passes bring one token of each request: a quarter of the tokens of the step.
+    assert all_passes == pytest.approx(whole * (59 + 2 / 4) / 58, rel=1e-2)
+    assert (np.interp(tokens, one.grid, one.expert_s[0])) > np.interp(
+        tokens, plain.grid, plain.expert_s[0]
+    )
+    assert three.verified_tokens == 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +13,16 @@ import pytest
 from objectives.assess import assess
 from objectives.cost import RankBatch, step_seconds
 from objectives.deployment import pool_costs
-from objectives.estimate import demand_of, estimable, estimated, not_estimated
+from objectives.estimate import demand_of, estimated, not_estimated
 from objectives.estimate.tables import pool_tables, running_grid
 from objectives.metrics import METRICS
 from objectives.slo import Slo
 from objectives.workload import SyntheticSpec, Workload, generate, presets
 from spaces.enumeration import enumerated
 from spaces.options import SpaceOptions
-from spaces.plan import EngineName, Load, Topology
+from spaces.plan import EngineName, Load
 from spaces.space import SearchSpace
+from spaces.speculation import Speculation
 from tests.spaces.worlds import plan_of, site_of, space_of
 
 Values = npt.NDArray[np.float64]
@@ -39,13 +40,18 @@ def workload_of(requests: int = 240, **keys: Any) -> Workload:
 
 
 def small_space(
-    model: str, chips: dict[str, int], engine: EngineName = "vllm", **options: Any
+    model: str,
+    chips: dict[str, int],
+    engine: EngineName = "vllm",
+    depths: tuple[int, ...] = (0,),
+    **options: Any,
 ) -> SearchSpace:
     return space_of(
         site_of(model, chips, request=10_000, engine=engine),
         SpaceOptions(max_num_seqs=(16, 128), max_num_batched_tokens=(2048, 8192), **options),
         engines=(engine,),
         concurrencies=(1, 4, 12, 32),
+        depths=depths,
     )
 
 
@@ -126,6 +132,72 @@ def test_a_prompt_alone_takes_the_seconds_of_its_chunks() -> None:
     seconds = sum(sum(step_seconds(costs, [RankBatch(chunks=(chunk,))])) for chunk in chunks)
     assert tables.chunks[0, 0, 0] == 3
     assert tables.prompt_s[0, 0, 0, 0] == pytest.approx(seconds, rel=0.01)
+
+
+SPLIT = {
+    "two-pools": small_space(
+        "deepseek-v3", {"h200": 48}, topology="prefill-decode+afd", micro_batches=(1, 2, 3)
+    ),
+    "unlike-chips": small_space(
+        "deepseek-v3",
+        {"h200": 24, "mi355x": 16},
+        topology="prefill-decode+afd",
+        prefill_chips="h200",
+        decode_attention_chips="h200",
+        decode_experts_chips="mi355x",
+    ),
+    "drafts": small_space("deepseek-v3", {"h200": 48}, depths=(1,), topology="prefill-decode+afd"),
+    "three-pools": small_space(
+        "deepseek-v3",
+        {"h200": 64},
+        topology="prefill-midfill-decode+afd",
+        shared_gb=2000.0,
+        retention="write-through",
+        prefill_chips="h200",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_attention_and_experts_apart_are_estimated_near_the_simulation(name: str) -> None:
+    """Half of the plans within 3 % in decode speed and throughput, nine of ten within 10 %."""
+    space, workload = SPLIT[name], workload_of(shared_prefix_tokens=1000)
+    tables = enumerated(space)
+    chance = np.random.default_rng(2)
+    table = tables[0]
+    numbers = chance.choice(len(table), PLANS, replace=False)
+    found = estimated(table, space.site, demand_of(workload), NAMES)
+    told = [assess(table.plan(int(n)), space.site, workload).metrics for n in numbers]
+    for metric, (half, most) in {
+        "tpot_mean_ms": (0.03, 0.1),
+        "output_tokens_per_s_per_chip": (0.03, 0.1),
+        "ttft_p50_ms": (0.35, 1.2),
+    }.items():
+        guess, true = found[metric][numbers], np.array([one[metric] for one in told])
+        off = np.abs(np.log(guess / true))
+        assert np.median(off) < half, (metric, np.median(off))
+        assert np.quantile(off, 0.9) < most, (metric, np.quantile(off, 0.9))
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_a_tabled_token_of_a_split_decode_is_that_of_its_step(depth: int) -> None:
+    space = small_space("deepseek-v3", {"h200": 48}, topology="prefill-decode+afd")
+    plan = enumerated(space)[0].plan(0)
+    rates = (0.8, 0.6)[:depth]
+    drafts = Speculation(depth=depth, acceptance=rates) if depth else None
+    attention = plan.pool("decode-attention").model_copy(
+        update={"dp": 8, "max_num_seqs": 64, "max_num_batched_tokens": 192}
+    )
+    plan = plan.model_copy(update={"pools": (attention, plan.pools[-1]), "speculation": drafts})
+    costs, demand = pool_costs(plan, attention, space.site), demand_of(workload_of())
+    tables = pool_tables(
+        [attention], [costs], demand, [8192], 64, alternating=False, tokens_per_step=1 + sum(rates)
+    )
+    for running in (8, 64):
+        ranks = [RankBatch(decode_contexts=(demand.context_tokens,) * (running // 8))] * 8
+        (seconds,) = step_seconds(costs, ranks)
+        place = tables.running.tolist().index(running)
+        assert tables.decode_s[0, place] * (1 + sum(rates)) == pytest.approx(seconds, rel=1e-9)
 
 
 def everything(space: SearchSpace, workload: Workload, *names: str) -> list[dict[str, Values]]:
@@ -212,7 +284,7 @@ def test_what_is_not_known_is_not_a_number() -> None:
     )
 
 
-def test_three_pools_are_known_and_others_are_not() -> None:
+def test_three_pools_are_known() -> None:
     options = SpaceOptions(
         topology="prefill-midfill-decode",
         shared_gb=1000.0,
@@ -222,12 +294,9 @@ def test_three_pools_are_known_and_others_are_not() -> None:
     )
     space = space_of(site_of("gpt-oss-120b", {"h200": 8}), options, concurrencies=(4,))
     table = enumerated(space)[0]
-    assert estimable(table)
     workload = workload_of(input_tokens=4096, shared_prefix_tokens=3072)
     metrics = estimated(table, space.site, demand_of(workload), NAMES)
     assert all(np.isfinite(values).all() and (values > 0).all() for values in metrics.values())
-    other = cast(Topology, "two towers")
-    assert not estimable(replace(table, branch=replace(table.branch, topology=other)))
 
 
 def test_the_grid_of_batches_reaches_the_most() -> None:

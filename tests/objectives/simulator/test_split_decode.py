@@ -109,3 +109,25 @@ def test_tokens_are_conserved_whatever_the_parts() -> None:
         outputs = result.requests.output_tokens
         assert result.requests.finished.all()
         assert result.pools[0].decode_tokens == (outputs - 1).sum()
+
+
+def test_a_request_and_its_drafts_go_round_together() -> None:
+    """One request that drafts is one part, whatever the micro-batches; two are two parts."""
+    costs = {n: split(made_up_costs(verified=4), n, exchange_s=5e-3) for n in (1, 2, 3)}
+    alone, two = [RankBatch((100.0,))], [RankBatch((100.0, 100.0))]
+    assert step_seconds(costs[3], alone) == step_seconds(costs[1], alone)
+    assert step_seconds(costs[3], two) == step_seconds(costs[2], two)
+    assert step_seconds(costs[3], two) != step_seconds(costs[1], two)
+
+
+def test_accepted_drafts_end_a_run_over_two_pools_sooner() -> None:
+    plain = served(split(made_up_costs(), 2, exchange_s=1e-3))
+    scenario = Scenario(
+        (pool(costs=split(made_up_costs(verified=3), 2, exchange_s=1e-3)),),
+        acceptance=(0.9, 0.8),
+    )
+    drafting = closed_loop(scenario, chat(), 8)
+    assert drafting.requests.finished.all()
+    assert drafting.makespan_s < 0.7 * plain.makespan_s
+    assert drafting.pools[0].decode_tokens == plain.pools[0].decode_tokens
+    assert drafting.pools[0].decode_request_steps < plain.pools[0].decode_request_steps
