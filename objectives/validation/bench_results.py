@@ -161,6 +161,7 @@ def _setup(plan: DeploymentPlan, load: Load, inputs: float, outputs: float) -> S
         input_tokens=inputs,
         output_tokens=outputs,
         nominal_input=round(inputs),
+        nominal_output=round(outputs),
         prefix_hit=0.0,
         load=load,
         release=plan.engine_version,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import cast, get_args
 
+from objectives.published_recipes import Limits, Row, Start, start_of
 from objectives.published_runs import Match, RunSetting, run_setting
 from objectives.validation.points import Mapping, Setup
 from spaces import catalog
@@ -65,22 +66,23 @@ def _plan(setup: Setup, engine: EngineSpec, setting: RunSetting) -> DeploymentPl
     if setup.mode not in TOPOLOGIES:
         raise InputError("the row must say whether it is aggregated or disaggregated")
     topology, roles = TOPOLOGIES[setup.mode]
-    step_tokens = setting.step_tokens or (setting.inputs_a_step or 0) * setup.nominal_input
+    start = _start(setup, cast(EngineName, engine.name), model, chip)
     return DeploymentPlan(
         model=model.name,
         engine=cast(EngineName, engine.name),
         engine_version=setup.release,
         topology=topology,
         pools=tuple(
-            _pool(role, chip.name, mapping, setup.load.concurrency or 0, step_tokens)
+            _pool(role, chip.name, mapping, setup, _limits(role, mapping, setup, setting, start))
             for role, mapping in zip(roles, setup.mappings, strict=True)
         ),
         precision=_precision(setup, model, chip, setting.kv),
         hbm_fraction=setting.hbm_fraction or engine.hbm_fraction,
-        speculation=_speculation(setup, model),
+        speculation=_speculation(setup, model, start.drafts),
         block_size=engine.block_size,
         load=setup.load,
         prefix_caching=setup.prefix_hit > 0,
+        router=start.router,
     )
 
 
@@ -99,11 +101,43 @@ def _setting(setup: Setup, engine: EngineName) -> RunSetting:
     return found if setup.mode == "agg" else RunSetting(match=Match(engine=engine), kv=found.kv)
 
 
-def _speculation(setup: Setup, model: ModelSpec) -> Speculation | None:
+def _start(setup: Setup, engine: EngineName, model: ModelSpec, chip: ChipSpec) -> Start:
+    """How the published recipe of a disaggregated row started it."""
+    if setup.mode != "disagg":
+        return Start()
+    prefill, decode = setup.mappings
+    row = Row(
+        engine=engine,
+        chip=chip.name,
+        model=model.name,
+        weights=setup.weights,
+        input_tokens=setup.nominal_input,
+        output_tokens=setup.nominal_output,
+        prefill=prefill.layout,
+        decode=f"{decode.workers} {decode.layout}",
+        drafts=setup.speculation not in ("", "none"),
+        users=setup.load.concurrency,
+    )
+    return start_of(setup.workload, row)
+
+
+def _limits(
+    role: Role, mapping: Mapping, setup: Setup, setting: RunSetting, start: Start
+) -> Limits:
+    """Tokens of a step and requests of a rank, as far as a launch script or a recipe tells."""
+    if role == "prefill":
+        tokens = start.prefill.rank_step_tokens(mapping.dp)
+        return Limits(step_tokens=tokens, seats=start.prefill.seats)
+    inputs = (setting.inputs_a_step or 0) * setup.nominal_input
+    return Limits(step_tokens=setting.step_tokens or inputs or None, seats=start.seats)
+
+
+def _speculation(setup: Setup, model: ModelSpec, published: int | None) -> Speculation | None:
     """What a row that names a kind of draft (`mtp`, `mtp3`, `eagle-steps3`) speculates.
 
     The number of drafts is hardly ever recorded and the share accepted never; the model's head of
-    that kind is taken with its published acceptance, at `DRAFTS` where the row does not say.
+    that kind is taken with its published acceptance, at as many drafts as the row says, or else
+    its launch script (`published`), or else `DRAFTS`.
     """
     if setup.speculation == "none":
         return None
@@ -112,16 +146,17 @@ def _speculation(setup: Setup, model: ModelSpec) -> Speculation | None:
     kind = "mtp" if "mtp" in setup.speculation else "eagle3"
     told = re.search(r"(?:mtp|steps)(\d+)", setup.speculation)
     head = next((head for head in model.drafts if head.method == kind), None)
-    depth = int(told.group(1)) if told else DRAFTS
+    depth = int(told.group(1)) if told else published or DRAFTS
     found = Speculation(depth=depth, acceptance=head.name if head else kind)
     if conflict := speculation_conflict(model, found):
         raise InputError(conflict)
     return found
 
 
-def _pool(role: Role, chip: str, mapping: Mapping, concurrency: int, step_tokens: int) -> Pool:
-    """Workers that may hold all the requests of a closed loop at once, as they are started."""
-    share = -(-concurrency // (mapping.dp * mapping.workers))
+def _pool(role: Role, chip: str, mapping: Mapping, setup: Setup, limits: Limits) -> Pool:
+    """Workers that may hold all requests of a closed loop at once, unless `limits` say less."""
+    share = -(-(setup.load.concurrency or 0) // (mapping.dp * mapping.workers))
+    seats = limits.seats or max(LEAST_SEATS, share)
     return Pool(
         role=role,
         chip=chip,
@@ -130,8 +165,8 @@ def _pool(role: Role, chip: str, mapping: Mapping, concurrency: int, step_tokens
         pp=mapping.pp,
         ep=mapping.ep,
         dp=mapping.dp,
-        max_num_seqs=max(LEAST_SEATS, share),
-        max_num_batched_tokens=max(step_tokens or STEP_TOKENS, share),
+        max_num_seqs=seats,
+        max_num_batched_tokens=max(limits.step_tokens or STEP_TOKENS, min(share, seats)),
     )
 
 

@@ -43,13 +43,23 @@ class Mapping:
         """Chips that the sizes ask for."""
         return self.tp * self.dp * self.pp * self.workers
 
+    @property
+    def layout(self) -> str:
+        """One worker in the words of launch scripts: tp8; tep8 with experts apart; dep8 or dp8.
+
+        >>> Mapping(tp=1, ep=8, dp=8, pp=1, workers=2, chips=16).layout
+        'dep8'
+        """
+        experts = "e" if self.ep > 1 else ""
+        return f"d{experts}p{self.dp}" if self.dp > 1 else f"t{experts}p{self.tp}"
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What was deployed and asked, as the source names it; empty text where it does not say.
 
     `mappings` holds one for `agg` rows, prefill's and decode's for `disagg` rows. Lengths are
-    means over requests, in tokens; `nominal_input` is what the load generator was asked for.
+    means over requests, in tokens; the nominal ones are what the load generator was asked for.
     `requests` are those of the run, where the notes say how many. `plan` is the deployment where
     it is known as one, and the mappings are then empty.
     """
@@ -69,6 +79,7 @@ class Setup:
     input_tokens: float
     output_tokens: float
     nominal_input: int
+    nominal_output: int
     prefix_hit: float
     load: Load
     requests: int | None = None
@@ -195,7 +206,8 @@ def _setup(row: Row) -> Setup:
         chips=chips,
         input_tokens=_length(row, "isl"),
         output_tokens=_length(row, "osl"),
-        nominal_input=round(positive(row, "isl") or positive(row, "isl_mean") or 0),
+        nominal_input=_nominal(row, "isl"),
+        nominal_output=_nominal(row, "osl"),
         prefix_hit=number(row, "prefix_hit") or 0.0,
         load=_load(row),
         requests=_requests(row),
@@ -224,6 +236,11 @@ def _length(row: Row, name: str) -> float:
     if found is None:
         raise Unreadable(f"{name} is not stated")
     return found
+
+
+def _nominal(row: Row, name: str) -> int:
+    """Tokens asked for, or else really sent."""
+    return round(positive(row, name) or positive(row, f"{name}_mean") or 0)
 
 
 def _requests(row: Row) -> int | None:

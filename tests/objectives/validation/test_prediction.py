@@ -43,6 +43,20 @@ def test_the_same_load_on_twice_the_replicas_is_faster_for_each_user(tmp_path: P
         assert fast[name] < slow[name]
 
 
+def test_users_above_what_decode_ranks_hold_wait_for_their_first_token(tmp_path: Path) -> None:
+    """Three workers of one seat each: of six users half wait while another's answer is decoded."""
+    layouts = {"prefill_tp": 1, "prefill_dp": 8, "prefill_ep": 8, "prefill_chips": 8}
+    layouts |= {"decode_tp": 8, "decode_ep": 8, "decode_workers": 3, "decode_chips": 24}
+    lengths = {"isl": 8192, "osl": 1024, "isl_mean": 7373, "osl_mean": 922}
+    row = DISAGGREGATED | layouts | lengths | {"model": "DeepSeek-R1", "hardware": "GB200"}
+    row |= {"engine": "trtllm", "num_chips": 32, "workload": str(AGGREGATED["workload"])}
+    (point,) = read_points(write_rows(tmp_path / "p.csv", [row | {"concurrency": 6}])).points
+    plan, _, metrics = predict(point.setup)
+    assert (plan.pool("decode").max_num_seqs, plan.router) == (1, "round-robin")
+    decoding_ms = 921 * metrics["tpot_p50_ms"]
+    assert 0.75 * decoding_ms < metrics["ttft_p50_ms"] < 1.25 * decoding_ms
+
+
 def test_lengths_are_drawn_as_the_workload_says(tmp_path: Path) -> None:
     rows = [AGGREGATED, AGGREGATED | {"workload": "random, fixed lengths", "config_id": "fixed"}]
     spread, fixed = (

@@ -29,6 +29,7 @@ SETUP = Setup(
     input_tokens=100,
     output_tokens=10,
     nominal_input=100,
+    nominal_output=10,
     prefix_hit=0.0,
     load=Load(concurrency=4),
 )
