@@ -45,7 +45,7 @@ def scenario_of(plan: DeploymentPlan, site: Site, seed: int = 1) -> Scenario:
 
 def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
     """The step costs of a replica of `pool`; of split decode, with the experts it works with."""
-    calibration = calibration_of(site)
+    calibration, own = calibration_of(site), plan.settings(pool)
     factor = calibration.step_factor(_stack(plan, pool, site))
     if pool.role == "decode-attention":
         experts = plan.pool("decode-experts")
@@ -53,11 +53,11 @@ def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
             site.model,
             (_replica(pool), site.chips[pool.chip]),
             (_replica(experts), site.chips[experts.chip]),
-            plan.precision,
-            plan.engine,
+            own.precision,
+            own.engine,
             plan.ping_pong,
             plan.speculation,
-            plan.engine_version,
+            own.engine_version,
             site.operator_costs,
             calibration.changes,
             factor,
@@ -66,10 +66,10 @@ def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
         site.model,
         site.chips[pool.chip],
         _replica(pool),
-        plan.precision,
-        plan.engine,
+        own.precision,
+        own.engine,
         plan.speculation,
-        plan.engine_version,
+        own.engine_version,
         site.operator_costs,
         calibration.changes,
         factor,
@@ -82,19 +82,20 @@ def _stack(plan: DeploymentPlan, pool: Pool, site: Site) -> Stack:
         model=site.model.name,
         chip=chip.name,
         vendor=chip.vendor,
-        engine=plan.engine,
+        engine=plan.settings(pool).engine,
         weights=site.model.weights(plan.precision.weights).routed_experts,
         speculates=plan.speculation is not None,
     )
 
 
 def _replica(pool: Pool) -> Pool:
-    """One replica alone, so that pools that differ in their number share cached costs."""
-    return pool.model_copy(update={"replicas": 1})
+    """One replica alone, its settings left to the plan, so that like pools share cached costs."""
+    plain = dict.fromkeys(("engine", "engine_version", "kv_dtype", "hbm_fraction"))
+    return pool.model_copy(update={"replicas": 1, **plain})
 
 
 def _setup(plan: DeploymentPlan, pool: Pool, site: Site) -> PoolSetup:
-    chip, engine = site.chips[pool.chip], site.engines[plan.engine]
+    chip, engine = site.chips[pool.chip], site.engines[plan.settings(pool).engine]
     ledger = hbm_ledger(site.model, chip, pool, plan, site.longest_request_tokens)
     return PoolSetup(
         role="decode" if pool.role == "decode-attention" else pool.role,
@@ -125,7 +126,9 @@ def _host_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
     one_chip = link.bytes_per_s / pool.chips_per_replica
     model = served_model(site.model, plan.speculation)
     held = sum(
-        kv_bytes_per_token_per_chip(model, pool, plan.precision.kv, windowed=windowed)
+        kv_bytes_per_token_per_chip(
+            model, pool, plan.settings(pool).precision.kv, windowed=windowed
+        )
         for windowed in (False, True)
     )
     return held / one_chip
@@ -135,7 +138,7 @@ def _ssd_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
     """Seconds to read a token's KV, kept once, from the local disks of a rank's chips together."""
     if not plan.kv.ssd_gb_per_chip:
         return 0.0
-    model, kv = served_model(site.model, plan.speculation), plan.precision.kv
+    model, kv = served_model(site.model, plan.speculation), plan.settings(pool).precision.kv
     kept = model.kv_bytes_per_token(kv) + model.windowed_kv_bytes_per_token(kv)
     drives = pool.tp * pool.pp
     return kept / (drives * site.chips[pool.chip].known("nvme_gb_per_s") * 1e9)

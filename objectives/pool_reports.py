@@ -26,6 +26,7 @@ class PoolReport:
 
     role: str
     chip: str
+    engine: str
     layout: str
     replicas: int
     utilization: float
@@ -64,6 +65,7 @@ def _pool_report(plan: DeploymentPlan, pool: Pool, record: PoolRecord, site: Sit
     return PoolReport(
         role=pool.role,
         chip=pool.chip,
+        engine=plan.settings(pool).engine,
         layout=pool.layout,
         replicas=pool.replicas,
         utilization=record.utilization,

@@ -10,6 +10,7 @@ from typing import TypeVar
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
+from spaces.branch import joint_word
 from spaces.draw import at_position
 from spaces.plan import DeploymentPlan, Pool
 from spaces.space import SearchSpace
@@ -18,7 +19,17 @@ Option = TypeVar("Option")
 Parameters = dict[str, float | str]
 
 # What a space decides about a plan; the rest is given by the job.
-_SEARCHED = ("topology", "engine", "pools", "precision", "kv", "router", "load")
+_SEARCHED = ("topology", "engine", "precision", "kv", "router", "load")
+_OF_A_POOL = {
+    "chips_per_replica",
+    "tp",
+    "pp",
+    "ep",
+    "replicas",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+}
+_OF_THE_JOB = {"hbm_fraction": None, "engine_version": None}  # in a pool
 _POSITION = FloatDistribution(0.0, 1.0)
 # Questions that a plan can be asked at most.
 _DIMENSIONS = 64
@@ -79,7 +90,12 @@ def place_of(plan: DeploymentPlan, space: SearchSpace) -> tuple[str, Parameters]
     except _NotAnOption:
         return None
     same = all(getattr(found, part) == getattr(plan, part) for part in _SEARCHED)
+    same = same and _searched_pools(found) == _searched_pools(plan)
     return (found.point_id, draw.parameters) if same else None
+
+
+def _searched_pools(plan: DeploymentPlan) -> list[Pool]:
+    return [pool.model_copy(update=_OF_THE_JOB) for pool in plan.pools]
 
 
 def all_parameters(space: SearchSpace) -> Iterator[tuple[str, Parameters]]:
@@ -165,13 +181,13 @@ def _answer(plan: DeploymentPlan, name: str) -> object:
     """What the plan answers to a question of the search space."""
     role, _, setting = name.rpartition(".")
     pool = next((pool for pool in plan.pools if pool.role == role), None)
-    if pool is not None and setting in {*Pool.model_fields, "chips_per_replica"}:
+    if pool is not None and setting in _OF_A_POOL:
         return getattr(pool, setting)
     answers = {
         "topology": plan.topology,
-        "engine": plan.engine,
+        "engine": joint_word([plan.settings(pool).engine for pool in plan.pools]),
         "weights": plan.precision.weights,
-        "kv": plan.precision.kv,
+        "kv": joint_word([plan.settings(pool).precision.kv for pool in plan.pools]),
         "chips": "+".join(pool.chip for pool in plan.pools),
         "host_gb_per_chip": plan.kv.host_gb_per_chip,
         "ssd_gb_per_chip": plan.kv.ssd_gb_per_chip,

@@ -51,7 +51,7 @@ def changed_grounds(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]
 
 def rests_on(plan: DeploymentPlan) -> Iterator[str]:
     """The names of the grounds that are the plan's own."""
-    yield _engine(plan.engine)
+    yield from (_engine(name) for name in plan.engines)
     yield from (_chip(pool.chip) for pool in plan.pools)
 
 

@@ -14,11 +14,13 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BeforeValidator,
+    Discriminator,
     Field,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     SerializerFunctionWrapHandler,
+    Tag,
     field_serializer,
     field_validator,
     model_validator,
@@ -74,6 +76,22 @@ Engines = Annotated[
 ]
 Weights = Annotated[WeightsName, _one_of("native", "bf16", "fp8", "mxfp4", "nvfp4", "int4")]
 Kv = Annotated[KvDtype, _one_of("bf16", "fp8")]
+Kvs = Annotated[tuple[Kv, ...], OneOrMore, Field(min_length=1)]
+
+
+def _for_all_or_by_role(value: Any) -> str:
+    """Which form a choice has; tags in brackets are left out of the paths of errors."""
+    return "[by role]" if isinstance(value, dict) else "[for all]"
+
+
+EngineChoice = Annotated[
+    Annotated[Engines, Tag("[for all]")] | Annotated[dict[Role, Engines], Tag("[by role]")],
+    Discriminator(_for_all_or_by_role),
+]
+KvChoice = Annotated[
+    Annotated[Kvs, Tag("[for all]")] | Annotated[dict[Role, Kvs], Tag("[by role]")],
+    Discriminator(_for_all_or_by_role),
+]
 
 
 class ChipRange(Document):
@@ -111,10 +129,13 @@ class ChipRange(Document):
 
 
 class PrecisionChoice(Document):
-    """The number formats to search; `native` weights are the checkpoint's own."""
+    """The number formats to search; `native` weights are the checkpoint's own.
+
+    KV formats are those of all pools of a plan alike, or those of each role.
+    """
 
     weights: Annotated[tuple[Weights, ...], OneOrMore, Field(min_length=1)] = ("native",)
-    kv: Annotated[tuple[Kv, ...], OneOrMore, Field(min_length=1)] = ("bf16",)
+    kv: KvChoice = ("bf16",)
 
 
 class WorkloadChoice(Document):
@@ -283,7 +304,7 @@ class Job(Document):
 
     model: str
     chips: dict[Annotated[str, _canonical(catalog.chip)], ChipRange] = Field(min_length=1)
-    engine: Engines = ("vllm",)
+    engine: EngineChoice = ("vllm",)
     precision: PrecisionChoice = PrecisionChoice()
     workload: Annotated[tuple[WorkloadChoice, ...], OneOrMore, Field(min_length=1)]
     load: LoadRange | None = None

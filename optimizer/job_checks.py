@@ -12,7 +12,8 @@ from objectives.weighted import mean_over
 from spaces import catalog
 from spaces.errors import InputError
 from spaces.options import SpaceOptions, chips_key
-from spaces.plan import Role
+from spaces.plan import TOPOLOGY_ROLES, EngineName, Role
+from spaces.precision import KvDtype
 
 _BETTER = {"higher": "maximize", "lower": "minimize"}
 
@@ -29,11 +30,20 @@ class _Load(Protocol):
     def concurrency(self) -> object | None: ...
 
 
+class _Precision(Protocol):
+    @property
+    def kv(self) -> tuple[KvDtype, ...] | Mapping[Role, tuple[KvDtype, ...]]: ...
+
+
 class CheckedJob(Protocol):
     """What of a job the rules look at."""
 
     @property
     def chips(self) -> Mapping[str, object]: ...
+    @property
+    def engine(self) -> tuple[EngineName, ...] | Mapping[Role, tuple[EngineName, ...]]: ...
+    @property
+    def precision(self) -> _Precision: ...
     @property
     def workload(self) -> Sequence[_Workload]: ...
     @property
@@ -54,6 +64,7 @@ def check_together(job: CheckedJob) -> None:
     """Raise an `InputError` for the first rule that the keys of a job break together."""
     _trace_is_there(job)
     _roles_have_chips_of_the_budget(job)
+    _choices_by_role_name_the_roles(job)
     _objectives_go_the_better_way(job)
     _metrics_are_of_its_workloads(job)
     _slo_metrics_have_an_slo(job)
@@ -83,6 +94,22 @@ def _roles_have_chips_of_the_budget(job: CheckedJob) -> None:
                     value=name,
                     remedy=f"add it to `chips`, or choose among {', '.join(job.chips)}",
                 )
+
+
+def _choices_by_role_name_the_roles(job: CheckedJob) -> None:
+    """Where engines or KV formats go by role, they do for all roles of the topologies."""
+    roles = {role for topology in job.space.topology for role in TOPOLOGY_ROLES[topology]}
+    for key, choice in (("engine", job.engine), ("precision.kv", job.precision.kv)):
+        if isinstance(choice, tuple):
+            continue
+        for role in sorted(roles ^ choice.keys()):
+            raise InputError(
+                f"{key} by role names every role of the topologies, and no other",
+                key=key,
+                value=f"none for {role}" if role in roles else role,
+                remedy=f"the topologies {', '.join(job.space.topology)} have the roles "
+                f"{', '.join(sorted(roles))}; set space.topology to those you mean",
+            )
 
 
 def _objectives_go_the_better_way(job: CheckedJob) -> None:

@@ -26,6 +26,7 @@ from objectives.workload.presets import preset, workload_of
 from objectives.workload.tokens import token_scaled
 from optimizer.job import Job, LoadRange, WorkloadChoice, load_job
 from spaces import catalog
+from spaces.branch import named
 from spaces.calibration import load_calibration
 from spaces.errors import InputError
 from spaces.feasibility import weights_can_be_had
@@ -100,6 +101,7 @@ def prepare(job: Job) -> Problem:
         kv=job.precision.kv,
         loads=loads,
         speculation=_speculation(job, site),
+        engine_sets=("block_size",) if job.hbm_fraction else ("hbm_fraction", "block_size"),
     )
     several = len(workloads) > 1
     notes = (
@@ -199,7 +201,7 @@ def _site(job: Job, model: ModelSpec, workloads: Sequence[Workload]) -> Site:
     return Site(
         model=model,
         chips={kind: catalog.chip(kind) for kind in job.chips},
-        engines={name: catalog.engine(name) for name in job.engine},
+        engines={name: catalog.engine(name) for name in named(job.engine)},
         budget={kind: ChipBudget(r.min, r.max) for kind, r in job.chips.items()},
         longest_request_tokens=max(
             int((w.input_tokens + w.output_tokens).max()) for w in workloads
@@ -246,11 +248,12 @@ def _dropped(dropped: int, total: int, limit: int, overflow: str) -> Iterator[st
 
 def _base_plan(job: Job, site: Site) -> DeploymentPlan:
     """What all plans of the space have in common, around a pool that is only a place-holder."""
-    engine = site.engines[job.engine[0]]
+    name = next(iter(site.engines))
+    engine = site.engines[name]
     kind = next(iter(job.chips))
     return DeploymentPlan(
         model=job.model,
-        engine=job.engine[0],
+        engine=name,
         topology="aggregated",
         pools=(Pool(role="aggregated", chip=kind),),
         hbm_fraction=job.hbm_fraction or engine.hbm_fraction,

@@ -49,7 +49,7 @@ def plan_for(path: Path, job: Job) -> DeploymentPlan:
 
 
 def site_of(plan: DeploymentPlan, site: Site, where: str) -> Site:
-    """The site with the plan's engine and chips among those that are known.
+    """The site with the plan's engines and chips among those that are known.
 
     A plan may use an engine or chips that the job does not search; the budget still holds.
     """
@@ -57,5 +57,5 @@ def site_of(plan: DeploymentPlan, site: Site, where: str) -> Site:
         chips = {pool.chip: catalog.chip(pool.chip) for pool in plan.pools}
     except InputError as error:
         raise error.located(where, "pools") from None
-    engines = {plan.engine: catalog.engine(plan.engine)}
+    engines = {name: catalog.engine(name) for name in plan.engines}
     return replace(site, chips={**site.chips, **chips}, engines={**site.engines, **engines})

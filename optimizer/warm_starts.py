@@ -12,9 +12,9 @@ from optimizer.guide import Guide
 from optimizer.job import Job, SamplerName
 from optimizer.problem import Problem
 from optimizer.single import plan_for
+from spaces.branch import Branch
 from spaces.layouts import with_batch
 from spaces.plan import DeploymentPlan, Pool
-from spaces.space import Branch
 
 # Plans of the estimated front that begin a study of a sampler which knows no estimate.
 ESTIMATED = 12

@@ -23,6 +23,7 @@ from results.words import describe_load, describe_plan, metric_heading, value_te
 from spaces.documents import Document, read_text, validated
 from spaces.errors import InputError
 from spaces.plan import LOAD_AXES, DeploymentPlan, Load, Pool, Role
+from spaces.precision import KvDtype
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,9 +189,9 @@ def _row(trial: TrialRecord) -> dict[str, object]:
         "point_id": plan.point_id,
         "plan_id": plan.plan_id,
         "topology": plan.topology,
-        "engine": plan.engine,
+        "engine": "+".join(plan.engines),
         "weights": plan.precision.weights,
-        "kv_dtype": plan.precision.kv,
+        "kv_dtype": "+".join(_kv_formats(plan)),
         "host_gb_per_chip": plan.kv.host_gb_per_chip,
         "swap_gb_per_chip": plan.kv.swap_gb_per_chip,
         "ssd_gb_per_chip": plan.kv.ssd_gb_per_chip,
@@ -206,13 +207,17 @@ def _row(trial: TrialRecord) -> dict[str, object]:
         "speculation_acceptance": _acceptance(plan),
     }
     for pool in plan.pools:
-        row |= _pool_cells(pool)
+        row |= _pool_cells(plan, pool)
     if plan.load is not None:
         row |= {axis: getattr(plan.load, axis) for axis in LOAD_AXES}
     row |= trial.metrics
     for name, (low, high) in trial.bands.items():
         row |= {_band_column(name, "lo"): low, _band_column(name, "hi"): high}
     return row
+
+
+def _kv_formats(plan: DeploymentPlan) -> list[KvDtype]:
+    return list(dict.fromkeys(plan.settings(pool).precision.kv for pool in plan.pools))
 
 
 def _acceptance(plan: DeploymentPlan) -> str | None:
@@ -223,8 +228,10 @@ def _acceptance(plan: DeploymentPlan) -> str | None:
     return told if isinstance(told, str) else " ".join(f"{rate:g}" for rate in told)
 
 
-def _pool_cells(pool: Pool) -> dict[str, object]:
+def _pool_cells(plan: DeploymentPlan, pool: Pool) -> dict[str, object]:
+    own = plan.settings(pool)
     settings = {name: getattr(pool, name) for name in ("chip", *_POOL_COUNTS)}
+    settings |= {"engine": own.engine, "kv_dtype": own.precision.kv}
     return {_pool_column(pool.role, name): value for name, value in settings.items()}
 
 
@@ -233,7 +240,8 @@ def _pool_column(role: Role, setting: str) -> str:
 
 
 def _columns() -> list[str]:
-    pools = [_pool_column(role, s) for role in get_args(Role) for s in ("chip", *_POOL_COUNTS)]
+    own = ("chip", "engine", *_POOL_COUNTS, "kv_dtype")
+    pools = [_pool_column(role, setting) for role in get_args(Role) for setting in own]
     tiers = [*_TIER_SIZES, "retention", "midfill_threshold_tokens"]
     drafts = ["micro_batches", "speculation_depth", "speculation_acceptance"]
     settings = ["engine", "weights", "kv_dtype", *tiers, "router", *drafts]

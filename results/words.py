@@ -68,10 +68,12 @@ def describe_layout(pool: Pool) -> str:
 
 def describe_settings(plan: DeploymentPlan) -> str:
     """Engine, formats, KV tiers, routing threshold and drafts of a plan, on one line."""
+    settings = [plan.settings(pool) for pool in plan.pools]
+    engines = [f"{own.engine} {own.engine_version}".strip() for own in settings]
     words = [
-        f"{plan.engine} {plan.engine_version}".strip(),
+        " -> ".join(dict.fromkeys(engines)),
         f"{plan.precision.weights} weights",
-        f"{plan.precision.kv} KV",
+        f"{' -> '.join(dict.fromkeys(own.precision.kv for own in settings))} KV",
     ]
     if plan.kv.host_gb_per_chip:
         words.append(f"{plan.kv.host_gb_per_chip:g} GB host KV per chip")

@@ -182,9 +182,15 @@ def _wrong_kind(context: dict[str, Any], where: str, path: list[str]) -> InputEr
 
 
 def _as_written(loc: tuple[int | str, ...], data: Any) -> tuple[int | str, ...]:
-    """The path of a violation without places in lists that the file has as single values."""
+    """The path of a violation as the file has it.
+
+    Without places in lists that are single values there, and without notes in brackets, which
+    stand for the form of a value or for a key itself.
+    """
     path: list[int | str] = []
     for part in loc:
+        if isinstance(part, str) and part.startswith("["):
+            continue
         if isinstance(part, int) and not isinstance(data, list | tuple):
             continue
         path.append(part)

@@ -22,8 +22,11 @@ class EngineSpec(Document):
     attention data-parallel rank has one, too. `attention_dp_sizes` is the rule
     for attention data parallelism: `any`, or `one-or-all` ranks. Without
     `stages_exchange_kv`, pools that hand KV to one another have a single pipeline stage and TP
-    sizes of which one divides the other. `speculation` lists the kinds of draft heads it runs,
-    all of them without pipeline stages.
+    sizes of which one divides the other. It takes over KV from engines of its own kind and from
+    those of `takes_kv_from`, in another number format than its own only if it `converts_kv`.
+    `staged_vendors` are makers of chips whose KV it moves through host memory, because their
+    memory is no source or target of network cards. `speculation` lists the kinds of draft heads
+    it runs, all of them without pipeline stages.
     """
 
     name: str
@@ -38,6 +41,9 @@ class EngineSpec(Document):
     expert_parallel_sizes: Literal["one-or-all", "divisors"]
     attention_dp_sizes: Literal["any", "one-or-all"]
     stages_exchange_kv: bool = True
+    takes_kv_from: tuple[str, ...] = ()
+    converts_kv: bool = False
+    staged_vendors: tuple[str, ...] = ()
     admission_steps: PositiveInt = 1
     admission_together: bool = False
     speculation: tuple[DraftMethod, ...] = ()

@@ -13,9 +13,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from spaces.branch import Branch
 from spaces.layouts import with_batch
 from spaces.plan import TOPOLOGY_ROLES, DeploymentPlan, Load, Pool
-from spaces.space import Branch, SearchSpace
+from spaces.space import SearchSpace
 
 Ints = npt.NDArray[np.int64]
 

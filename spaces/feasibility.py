@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 from spaces.memory import hbm_ledger
-from spaces.plan import DeploymentPlan, Pool
+from spaces.plan import DeploymentPlan, Pool, PoolSettings
 from spaces.precision import BYTES_PER_WEIGHT
 from spaces.sharding import share_scaleup_domain, stage_layers
 from spaces.site import Site
@@ -86,13 +86,13 @@ def chips_within_budget(plan: DeploymentPlan, site: Site) -> Infeasible | None:
 
 
 def engine_runs_it(plan: DeploymentPlan, site: Site) -> Infeasible | None:
-    """The engine runs on the chips, with the weights' format and the experts' layout."""
-    engine = site.engines[plan.engine]
+    """Each pool's engine runs on its chips, with the weights' format and the experts' layout."""
     weights = site.model.weights(plan.precision.weights)
-    for dtype in {weights.routed_experts, weights.linear}:
-        if dtype not in engine.weight_formats:
-            return Infeasible("engine", f"{engine.title} does not run {dtype} weights", 1.0)
     for pool in plan.pools:
+        engine = site.engines[plan.settings(pool).engine]
+        for dtype in sorted({weights.routed_experts, weights.linear}):
+            if dtype not in engine.weight_formats:
+                return Infeasible("engine", f"{engine.title} does not run {dtype} weights", 1.0)
         vendor = site.chips[pool.chip].vendor
         if vendor not in engine.chip_vendors:
             reason = f"{engine.title} does not run on {pool.chip} ({vendor})"
@@ -111,24 +111,67 @@ def engine_runs_it(plan: DeploymentPlan, site: Site) -> Infeasible | None:
 
 
 def pools_exchange_kv(plan: DeploymentPlan, site: Site) -> Infeasible | None:
-    """The engine can move KV between the layouts of the pools."""
-    engine = site.engines[plan.engine]
-    if plan.topology == "aggregated" or engine.stages_exchange_kv:
+    """The engines can move KV between the layouts of the pools."""
+    if plan.topology == "aggregated":
         return None
+    limited = None
     for pool in plan.pools:
+        engine = site.engines[plan.settings(pool).engine]
+        if engine.stages_exchange_kv:
+            continue
+        limited = engine
         if pool.pp > 1:
             reason = (
                 f"{engine.title} moves KV between pools without pipeline stages, not pp {pool.pp}"
             )
             return Infeasible("engine", reason, 1.0)
+    if limited is None:
+        return None
     sizes = sorted(pool.tp for pool in plan.serving_pools)
     for small, large in pairwise(sizes):
         if large % small:
             reason = (
-                f"{engine.title} moves KV between TP sizes that divide, not {small} and {large}"
+                f"{limited.title} moves KV between TP sizes that divide, not {small} and {large}"
             )
             return Infeasible("engine", reason, 1.0)
     return None
+
+
+def engines_take_over(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """Every engine that decodes takes over the KV of those that prefill, in their format.
+
+    Engines that prefill share what is cached, and so do those that share the work of decoding:
+    they are of one kind and keep KV in one format.
+    """
+    givers = [pool for pool in plan.pools if pool.takes_prompts]
+    takers = [pool for pool in plan.pools if not pool.takes_prompts]
+    for first, other in (*pairwise(givers), *pairwise(takers)):
+        one, two = plan.settings(first), plan.settings(other)
+        if (one.engine, one.precision) != (two.engine, two.precision):
+            reason = (
+                f"{first.role} and {other.role} pools share KV, so they need one engine and one "
+                f"KV format, not {one.engine} {one.precision.kv} and "
+                f"{two.engine} {two.precision.kv}"
+            )
+            return Infeasible("engine", reason, 1.0)
+    for giver, taker in product(givers, takers):
+        reason = hand_over_conflict(plan.settings(giver), plan.settings(taker), site)
+        if reason:
+            return Infeasible("engine", reason, 1.0)
+    return None
+
+
+def hand_over_conflict(giver: PoolSettings, taker: PoolSettings, site: Site) -> str:
+    """Why one pool's engine cannot decode on another's KV, in words; empty when it can."""
+    source, target = site.engines[giver.engine], site.engines[taker.engine]
+    if source != target and giver.engine not in target.takes_kv_from:
+        return f"{target.title} is not known to take over KV from {source.title}"
+    if giver.precision.kv != taker.precision.kv and not target.converts_kv:
+        return (
+            f"{target.title} takes over KV in its own format only, "
+            f"not {giver.precision.kv} for {taker.precision.kv}"
+        )
+    return ""
 
 
 def decode_can_be_split(plan: DeploymentPlan, site: Site) -> Infeasible | None:
@@ -229,11 +272,12 @@ def drafts_can_be_had(plan: DeploymentPlan, site: Site) -> Infeasible | None:
     conflict = speculation_conflict(site.model, plan.speculation)
     if conflict:
         return Infeasible("speculation", conflict, 1.0)
-    engine, head = site.engines[plan.engine], draft_head(site.model, plan.speculation)
-    if head is not None and head.method not in engine.speculation:
-        reason = f"{engine.title} has no draft head of the kind {head.method}"
-        return Infeasible("speculation", reason, 1.0)
+    head = draft_head(site.model, plan.speculation)
     for pool in plan.pools:
+        engine = site.engines[plan.settings(pool).engine]
+        if head is not None and pool.decodes and head.method not in engine.speculation:
+            reason = f"{engine.title} has no draft head of the kind {head.method}"
+            return Infeasible("speculation", reason, 1.0)
         if pool.pp > 1:
             reason = f"engines do not speculate over {pool.pp} pipeline stages"
             return Infeasible("speculation", reason, pool.pp - 1.0)
@@ -365,6 +409,7 @@ RULES: tuple[Rule, ...] = (
     layout_divides,
     stages_even_enough,
     engine_runs_it,
+    engines_take_over,
     pools_exchange_kv,
     weights_can_be_had,
     drafts_can_be_had,

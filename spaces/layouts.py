@@ -106,5 +106,5 @@ def _expert_sizes(
 ) -> list[int]:
     if site.model.moe is None or not pool.holds_experts:
         return [1]
-    known = site.engines[plan.engine].expert_parallel_choices(ranks)
+    known = site.engines[plan.settings(pool).engine].expert_parallel_choices(ranks)
     return [ep for ep in known if not options.expert_parallel or ep in options.expert_parallel]

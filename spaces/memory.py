@@ -91,26 +91,26 @@ def hbm_ledger(
     """
     if pool.role == "decode-experts":
         return _experts_ledger(model, chip, pool, plan)
+    settings = plan.settings(pool)
+    precision = settings.precision
     joining = _joining_bytes(model, plan)
     model = served_model(model, plan.speculation)
-    window = kv_bytes_per_token_per_chip(model, pool, plan.precision.kv, windowed=True)
-    growing = kv_bytes_per_token_per_chip(model, pool, plan.precision.kv)
+    window = kv_bytes_per_token_per_chip(model, pool, precision.kv, windowed=True)
+    growing = kv_bytes_per_token_per_chip(model, pool, precision.kv)
     longest = longest_request_tokens or plan.max_model_len or model.max_context_tokens
     if not growing or longest <= model.window_tokens:
         growing, window = growing + window, 0.0
     return HbmLedger(
         hbm_bytes=chip.hbm_bytes,
-        usable_bytes=chip.hbm_bytes * plan.hbm_fraction,
-        linear_bytes=linear_bytes_per_chip(model, pool, plan.precision) + joining,
-        expert_bytes=expert_bytes_per_chip(model, pool, plan.precision)
-        if pool.holds_experts
-        else 0.0,
-        embedding_bytes=embedding_bytes_per_chip(model, pool, plan.precision),
+        usable_bytes=chip.hbm_bytes * settings.hbm_fraction,
+        linear_bytes=linear_bytes_per_chip(model, pool, precision) + joining,
+        expert_bytes=expert_bytes_per_chip(model, pool, precision) if pool.holds_experts else 0.0,
+        embedding_bytes=embedding_bytes_per_chip(model, pool, precision),
         activation_bytes=activation_bytes(model, pool),
         runtime_bytes=RUNTIME_BYTES,
         kv_bytes_per_token=growing,
         request_bytes=window * model.window_tokens
-        + fixed_bytes_per_request_per_chip(model, pool, plan.precision.kv),
+        + fixed_bytes_per_request_per_chip(model, pool, precision.kv),
     )
 
 
@@ -119,11 +119,12 @@ def _experts_ledger(
 ) -> HbmLedger:
     """Routed experts, a draft layer's too, and the rows of the tokens that come to a chip."""
     model = served_model(model, plan.speculation)
+    settings = plan.settings(pool)
     return HbmLedger(
         hbm_bytes=chip.hbm_bytes,
-        usable_bytes=chip.hbm_bytes * plan.hbm_fraction,
+        usable_bytes=chip.hbm_bytes * settings.hbm_fraction,
         linear_bytes=0.0,
-        expert_bytes=expert_bytes_per_chip(model, pool, plan.precision),
+        expert_bytes=expert_bytes_per_chip(model, pool, settings.precision),
         embedding_bytes=0.0,
         activation_bytes=_rows_bytes(model, pool),
         runtime_bytes=RUNTIME_BYTES,
@@ -176,6 +177,6 @@ def activation_bytes(model: ModelSpec, pool: Pool) -> float:
 def tier_kv_tokens(model: ModelSpec, pool: Pool, plan: DeploymentPlan, gb_per_chip: float) -> int:
     """Tokens of KV a tier below HBM holds for one attention rank; a latent is stored once."""
     budget = gb_per_chip * 1e9 * pool.tp * pool.pp
-    model, kv = served_model(model, plan.speculation), plan.precision.kv
+    model, kv = served_model(model, plan.speculation), plan.settings(pool).precision.kv
     per_token = model.kv_bytes_per_token(kv) + model.windowed_kv_bytes_per_token(kv)
     return math.floor(budget / per_token)

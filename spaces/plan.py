@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -28,7 +30,7 @@ Topology = Literal[
     "prefill-decode+afd",
     "prefill-midfill-decode+afd",
 ]
-EngineName = Literal["vllm", "sglang", "trtllm", "atom"]
+EngineName = Literal["vllm", "sglang", "trtllm", "atom", "sambanova", "cerebras", "groq"]
 Retention = Literal["lru", "write-through", "offload-at-turn-end", "drop-after-idle"]
 LoadAxis = Literal["concurrency", "request_rate", "session_rate", "time_scale"]
 LOAD_AXES: tuple[LoadAxis, ...] = get_args(LoadAxis)
@@ -59,7 +61,8 @@ class Pool(Document):
     counts the ranks of the same tp x dp group over which experts are spread. `max_num_seqs` and
     `max_num_batched_tokens` hold for each attention data-parallel rank. A `decode-experts` pool
     holds the routed experts that a `decode-attention` pool asks; it has no requests of its own,
-    and so neither batch limits nor attention ranks.
+    and so neither batch limits nor attention ranks. `engine` (with its version), `kv_dtype` and
+    `hbm_fraction` are those of the plan where they are left out.
     """
 
     role: Role
@@ -71,6 +74,10 @@ class Pool(Document):
     dp: PositiveInt = 1
     max_num_seqs: PositiveInt = 256
     max_num_batched_tokens: PositiveInt = 8192
+    engine: EngineName | None = None
+    engine_version: str | None = None
+    kv_dtype: KvDtype | None = None
+    hbm_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
 
     @property
     def chips_per_replica(self) -> int:
@@ -81,6 +88,17 @@ class Pool(Document):
     def chips(self) -> int:
         """Chips the pool occupies."""
         return self.replicas * self.chips_per_replica
+
+    @model_validator(mode="after")
+    def _version_is_of_its_engine(self) -> Pool:
+        if self.engine_version is not None and self.engine is None:
+            raise InputError(
+                "a pool's `engine_version` goes with its `engine`",
+                key="engine_version",
+                value=self.engine_version,
+                remedy="name the engine too, or set the version of the whole plan",
+            )
+        return self
 
     @model_validator(mode="after")
     def _experts_have_no_requests(self) -> Pool:
@@ -172,6 +190,16 @@ class KvTiers(Document):
         return self.host_gb_per_chip + self.ssd_gb_per_chip + self.shared_gb > 0
 
 
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """What the pools of a plan may have in common, as it holds for one of them."""
+
+    engine: EngineName
+    engine_version: str
+    precision: Precision
+    hbm_fraction: float
+
+
 _LOAD_WORDS: dict[LoadAxis, str] = {
     "concurrency": "concurrency {}",
     "request_rate": "{:g} requests/s",
@@ -219,7 +247,12 @@ class Load(Document):
 
 
 class DeploymentPlan(Document):
-    """Everything a simulation or a manifest needs to know about a deployment."""
+    """Everything a simulation or a manifest needs to know about a deployment.
+
+    Engine, KV format and HBM share hold for every pool that has none of its own. They are kept as
+    those of the first pool, and the others name only what is different, so that the same
+    deployment is the same plan however a file says it.
+    """
 
     model: str
     engine: EngineName = "vllm"
@@ -307,6 +340,28 @@ class DeploymentPlan(Document):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _settings_in_one_form(self) -> DeploymentPlan:
+        settled = with_own_settings(self, tuple(map(self.settings, self.pools)))
+        for name in ("engine", "engine_version", "precision", "hbm_fraction", "pools"):
+            object.__setattr__(self, name, getattr(settled, name))
+        return self
+
+    def settings(self, pool: Pool) -> PoolSettings:
+        """What holds for one of the pools: its own settings, else those of the plan."""
+        kv = pool.kv_dtype or self.precision.kv
+        return PoolSettings(
+            engine=pool.engine or self.engine,
+            engine_version=(pool.engine_version or "") if pool.engine else self.engine_version,
+            precision=self.precision.model_copy(update={"kv": kv}),
+            hbm_fraction=pool.hbm_fraction or self.hbm_fraction,
+        )
+
+    @property
+    def engines(self) -> tuple[EngineName, ...]:
+        """The engines that run its pools, each once, in order of work."""
+        return tuple(dict.fromkeys(self.settings(pool).engine for pool in self.pools))
+
     @property
     def splits_decode(self) -> bool:
         """Whether decode is split into attention and expert pools."""
@@ -373,6 +428,39 @@ class DeploymentPlan(Document):
     def to_yaml(self) -> str:
         """The plan as text that `load_plan` reads back to an equal plan."""
         return dump_yaml(self.model_dump(mode="json", exclude_none=True))
+
+
+def with_own_settings(plan: DeploymentPlan, settings: Sequence[PoolSettings]) -> DeploymentPlan:
+    """The plan with these settings of its pools, in the one form in which plans are kept.
+
+    Weights are the plan's alone: all pools have the same.
+    """
+    first = settings[0]
+    pools = [
+        pool.model_copy(update=_other_settings(own, first))
+        for pool, own in zip(plan.pools, settings, strict=True)
+    ]
+    return plan.model_copy(
+        update={
+            "engine": first.engine,
+            "engine_version": first.engine_version,
+            "precision": first.precision,
+            "hbm_fraction": first.hbm_fraction,
+            "pools": tuple(pools),
+        }
+    )
+
+
+def _other_settings(own: PoolSettings, first: PoolSettings) -> dict[str, Any]:
+    """What a pool has to name because the first pool has it otherwise."""
+    alike = (own.engine, own.engine_version) == (first.engine, first.engine_version)
+    kv, share = own.precision.kv, own.hbm_fraction
+    return {
+        "engine": None if alike else own.engine,
+        "engine_version": None if alike else own.engine_version or None,
+        "kv_dtype": None if kv == first.precision.kv else kv,
+        "hbm_fraction": None if share == first.hbm_fraction else share,
+    }
 
 
 def load_plan(path: Path) -> DeploymentPlan:

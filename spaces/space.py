@@ -8,14 +8,20 @@ batch, and last the host tier, the router and the load. A question with one answ
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
+from spaces.branch import Branch, ByRole, per_pool
 from spaces.draw import Draw
 from spaces.errors import NothingFeasible
-from spaces.feasibility import midfill_can_reach_kv, retention_has_a_tier
+from spaces.feasibility import (
+    Infeasible,
+    engines_take_over,
+    midfill_can_reach_kv,
+    retention_has_a_tier,
+)
 from spaces.layouts import (
     candidate_layouts,
     draw_layout,
@@ -32,7 +38,7 @@ from spaces.plan import (
     Load,
     Pool,
     Precision,
-    Topology,
+    with_own_settings,
 )
 from spaces.precision import KvDtype, WeightsName
 from spaces.site import Site
@@ -53,34 +59,25 @@ _TIER_CHOICES = (
 TIER_RULES = (retention_has_a_tier, midfill_can_reach_kv)
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """The choices that decide what layouts there are; `chips` go by pool, `drafts` by step."""
-
-    topology: Topology
-    engine: EngineName
-    weights: WeightsName
-    kv: KvDtype
-    drafts: int
-    chips: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class SearchSpace:
     """All plans a job allows at a site, under each of its loads.
 
     `base` holds what is not searched (model, memory share, block size); None among `loads` stands
-    for the arrivals as recorded, and None in `speculation` for decoding without drafts.
+    for the arrivals as recorded, and None in `speculation` for decoding without drafts. Engines
+    and KV formats are those of whole plans, or, by role, of pools that may differ. `engine_sets`
+    names what each engine has its own default of, in place of that of `base`.
     """
 
     site: Site
     options: SpaceOptions
     base: DeploymentPlan
-    engines: tuple[EngineName, ...]
+    engines: tuple[EngineName, ...] | ByRole[EngineName]
     weights: tuple[WeightsName, ...]
-    kv: tuple[KvDtype, ...]
+    kv: tuple[KvDtype, ...] | ByRole[KvDtype]
     loads: tuple[Load | None, ...]
     speculation: tuple[Speculation | None, ...] = (None,)
+    engine_sets: tuple[Literal["hbm_fraction", "block_size"], ...] = ()
     _batches: dict[tuple[Branch, Pool], tuple[tuple[int, int], ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -156,6 +153,8 @@ class SearchSpace:
             for layouts in pools:
                 role = layouts[0].role
                 note(f"{role}.chip", layouts[0].chip)
+                own = self._on(branch).settings(layouts[0])
+                note(f"{role}.engine", own.engine)
                 note(f"{role}.layout", *(layout.layout for layout in layouts))
         note("max_num_seqs", *self.options.max_num_seqs)
         note("max_num_batched_tokens", *self.options.max_num_batched_tokens)
@@ -183,13 +182,17 @@ class SearchSpace:
         return legal
 
     def _branches(self) -> Iterator[Branch]:
-        for topology, engine, weights, kv, drafts in product(
-            self.options.topology, self.engines, self.weights, self.kv, self._by_drafts
-        ):
+        for topology in self.options.topology:
             roles = TOPOLOGY_ROLES[topology]
             kinds = [self.options.chips(role) or tuple(self.site.budget) for role in roles]
-            for chips in product(*kinds):
-                yield Branch(topology, engine, weights, kv, drafts, chips)
+            for engines, weights, kv, drafts in product(
+                per_pool(self.engines, roles),
+                self.weights,
+                per_pool(self.kv, roles),
+                self._by_drafts,
+            ):
+                for chips in product(*kinds):
+                    yield Branch(topology, engines, weights, kv, drafts, chips)
 
     @cached_property
     def _by_drafts(self) -> dict[int, Speculation | None]:
@@ -197,6 +200,8 @@ class SearchSpace:
 
     def _layouts(self, branch: Branch) -> tuple[tuple[Pool, ...], ...]:
         plan = self._on(branch)
+        if self._hand_over_refusal(branch) is not None:
+            return ()
         return tuple(
             tuple(
                 layout
@@ -206,20 +211,24 @@ class SearchSpace:
             for pool in self._smallest_pools(branch)
         )
 
+    def _hand_over_refusal(self, branch: Branch) -> Infeasible | None:
+        """Why the branch's pools cannot pass KV on to one another, if so."""
+        return engines_take_over(self._bare(branch), self.site)
+
     def _smallest_pools(self, branch: Branch) -> list[Pool]:
         """A pool for each role at the smallest batch, layout still open."""
         step, seats = min(self.options.max_num_batched_tokens), min(self.options.max_num_seqs)
         step = max(step, seats * (1 + branch.drafts))
         return [
-            Pool(role=role, chip=chip)
-            if role == "decode-experts"
-            else with_batch(Pool(role=role, chip=chip), step, seats)
-            for role, chip in zip(TOPOLOGY_ROLES[branch.topology], branch.chips, strict=True)
+            pool if pool.role == "decode-experts" else with_batch(pool, step, seats)
+            for pool in self._bare(branch).pools
         ]
 
     def _room_for(self, pools: Sequence[Sequence[Pool]]) -> bool:
         """Whether one replica of the smallest layout of every pool stays within the budget."""
         taken: dict[str, int] = {}
+        if not pools:
+            return False
         for layouts in pools:
             if not layouts:
                 return False
@@ -227,16 +236,42 @@ class SearchSpace:
             taken[chip] = taken.get(chip, 0) + _smallest(layouts)
         return all(count <= self.site.budget[chip].most for chip, count in taken.items())
 
+    def _bare(self, branch: Branch) -> DeploymentPlan:
+        """A plan of the branch with a pool for each role, without layouts or batches."""
+        pools = [
+            Pool(role=role, chip=chip)
+            for role, chip in zip(branch.roles, branch.chips, strict=True)
+        ]
+        plan = self._on(branch).model_copy(update={"pools": tuple(pools)})
+        settings = [
+            replace(
+                plan.settings(pool),
+                engine=engine,
+                precision=plan.precision.model_copy(update={"kv": kv}),
+                hbm_fraction=self._of_engine(engine)["hbm_fraction"],
+            )
+            for pool, engine, kv in zip(pools, branch.engines, branch.kv_dtypes, strict=True)
+        ]
+        return with_own_settings(plan, settings)
+
     def _on(self, branch: Branch) -> DeploymentPlan:
-        precision = Precision(weights=branch.weights, kv=branch.kv)
         return self.base.model_copy(
             update={
                 "topology": branch.topology,
-                "engine": branch.engine,
-                "precision": precision,
+                "engine": branch.engines[0],
+                "precision": Precision(weights=branch.weights, kv=branch.kv_dtypes[0]),
                 "speculation": self._by_drafts[branch.drafts],
+                **self._of_engine(branch.engines[0]),
             }
         )
+
+    def _of_engine(self, name: EngineName) -> dict[str, Any]:
+        """Memory share and block size under an engine."""
+        engine = self.site.engines[name]
+        return {
+            key: getattr(engine if key in self.engine_sets else self.base, key)
+            for key in ("hbm_fraction", "block_size")
+        }
 
     def _draw_branch(self, draw: Draw) -> Branch:
         """One legal branch, its parts asked one by one among those that remain possible.
@@ -345,7 +380,7 @@ class SearchSpace:
         return _count(weights, left)
 
     def _engines_that_do_not_run(self) -> Iterator[str]:
-        for name, kind in product(self.engines, self.site.budget):
+        for name, kind in product(self.site.engines, self.site.budget):
             engine, chip = self.site.engines[name], self.site.chips[kind]
             if chip.vendor not in engine.chip_vendors:
                 yield f"{engine.title} does not run on {kind} ({chip.vendor})"
@@ -353,8 +388,13 @@ class SearchSpace:
     def _why_nothing(self) -> str:
         """Which rule leaves no plan, with the nearest miss."""
         refusals = []
+        apart: dict[str, None] = {}
         for branch in self._branches():
             plan = self._on(branch)
+            refusal = self._hand_over_refusal(branch)
+            if refusal is not None:
+                apart[refusal.reason] = None
+                continue
             for pool in self._smallest_pools(branch):
                 for layout in candidate_layouts(plan, pool, self.site, self.options):
                     refusal = memory_refusal(plan, layout, self.site)
@@ -362,8 +402,10 @@ class SearchSpace:
                         refusals.append(refusal)
         if not refusals:
             misfits = list(self._engines_that_do_not_run())
-            if len(misfits) == len(self.engines) * len(self.site.budget):
+            if len(misfits) == len(self.site.engines) * len(self.site.budget):
                 return f"no plan is legal: {'; '.join(misfits)}; choose other chips or engines"
+            if apart:
+                return f"no plan is legal: {'; '.join(apart)}; choose other engines or KV formats"
             return (
                 "no plan is legal: no tp, pp, dp and ep of the space divides the model, suits the "
                 "engine and stays within the chip budget for every pool; widen `space` or `chips`"

@@ -66,7 +66,7 @@ class Machine:
     @property
     def engine_overhead(self) -> EngineOverhead:
         """Host overheads of the engine."""
-        return self.overheads.engines.by_engine[self.engine]
+        return row_of_engine(self.overheads.engines.by_engine, self.engine)
 
     @property
     def stream_bytes_per_s(self) -> float:
@@ -81,7 +81,8 @@ class Machine:
     @property
     def recurrence_flops(self) -> float:
         """FLOP/s of linear attention's chunked recurrence in prefill, clocks under load."""
-        return self.sustained_flops("bf16") * self.overheads.recurrence.by_engine[self.engine]
+        share = figure_of_engine(self.overheads.recurrence.by_engine, self.engine)
+        return self.sustained_flops("bf16") * share
 
     def launch_s(self, latency_us: float) -> float:
         """Seconds a kernel takes beyond its roofline, gap included."""
@@ -131,7 +132,7 @@ class Machine:
     @property
     def _kernel_time(self) -> float:
         chip = self.achieved.kernel_time.factor if self.achieved.kernel_time else 1.0
-        return chip * self.overheads.fusion.by_engine[self.engine]
+        return chip * figure_of_engine(self.overheads.fusion.by_engine, self.engine)
 
 
 def machine_of(

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from objectives.cost.chip_efficiency import Block, Fraction
+from objectives.cost.chip_efficiency import Block, Fraction, figure_of_engine
 from spaces.calibration import Changes
 from spaces.documents import Document, read_yaml, validated
 from spaces.errors import InputError
@@ -141,7 +141,7 @@ class Overheads(Document):
 
 def frontend_seconds(engine: EngineName, changes: Changes = ()) -> float:
     """Seconds a request spends between its client and the engine's queue, both ways together."""
-    return load_overheads(changes).frontend.by_engine_ms[engine] / 1e3
+    return figure_of_engine(load_overheads(changes).frontend.by_engine_ms, engine) / 1e3
 
 
 @lru_cache(maxsize=256)

@@ -249,7 +249,7 @@ class _Branch:
             self.demand,
             steps,
             self._most_running(pools),
-            self.site.engines[setting.engine].scheduling == "alternating",
+            self.site.engines[setting.settings(pools[0]).engine].scheduling == "alternating",
             self._tokens_per_step(setting),
         )
         number = {(s.tp, s.pp, s.dp, s.ep): place for place, s in enumerate(shapes)}

@@ -163,7 +163,7 @@ def _next_steps(directory: Path, results: StudyResults) -> None:
     best = knee(results.front).plan
     say(f"report:  {directory}/report.html (picture: front.png, tables: front.csv, trials.csv)")
     say(f"choose:  servefront choose {directory} --knee --out plan.yaml")
-    if best.engine == "vllm":
+    if best.engines == ("vllm",):
         point = f"{directory}:{best.point_id}"
         say(f"deploy:  servefront export {point} --target vllm --out deploy")
 

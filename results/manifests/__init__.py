@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -39,16 +39,32 @@ def export(
             remedy=did_you_mean(target, TARGETS),
         )
     module = _MODULES[target]
-    if plan.engine not in module.ENGINES:
-        raise InputError(
-            f"target {target} runs {' or '.join(module.ENGINES)}",
-            key="engine",
-            value=plan.engine,
-            remedy="choose a plan for that engine, or another target",
-        )
+    _check_engines(plan, target, module.ENGINES)
     _check_tiers(plan, target)
     files: dict[str, str] = module.export(plan, model, chips)
     return files
+
+
+def _check_engines(plan: DeploymentPlan, target: str, known: Sequence[str]) -> None:
+    """Refuse engines a target cannot run, and several at a time."""
+    for engine in plan.engines:
+        if engine not in known:
+            raise InputError(
+                f"target {target} runs {' or '.join(known)}",
+                key="engine",
+                value=engine,
+                remedy="choose a plan for that engine, or another target",
+            )
+    settings = [plan.settings(pool) for pool in plan.pools]
+    kinds = {(own.engine, own.engine_version, own.precision): own for own in settings}
+    if len(kinds) > 1:
+        told = [f"{o.engine} {o.engine_version} {o.precision.kv} KV" for o in kinds.values()]
+        raise InputError(
+            f"target {target} runs one release of one engine with one KV format in all pools",
+            key="pools",
+            value="; ".join(told),
+            remedy="choose a plan whose pools are alike in these",
+        )
 
 
 def _check_tiers(plan: DeploymentPlan, target: str) -> None:

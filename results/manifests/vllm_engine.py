@@ -63,7 +63,7 @@ def engine_arguments(plan: DeploymentPlan, pool: Pool, model: ModelSpec) -> tupl
         *("--max-num-seqs", str(pool.max_num_seqs)),
         *("--max-num-batched-tokens", str(pool.max_num_batched_tokens)),
         *(("--max-model-len", str(plan.max_model_len)) if plan.max_model_len else ()),
-        *("--gpu-memory-utilization", repr(plan.hbm_fraction)),
+        *("--gpu-memory-utilization", repr(plan.settings(pool).hbm_fraction)),
     ]
     cache = [
         *("--kv-cache-dtype", {"bf16": "bfloat16", "fp8": "fp8"}[plan.precision.kv]),

@@ -84,6 +84,7 @@ def assessed(plan: DeploymentPlan) -> Assessment:
     pool = PoolReport(
         role="aggregated",
         chip=CHIP,
+        engine="vllm",
         layout="tp1",
         replicas=1,
         utilization=0.5,

@@ -173,7 +173,8 @@ def test_every_part_of_a_plan_takes_part_in_its_id() -> None:
 def test_every_part_of_a_pool_takes_part_in_the_id() -> None:
     plan = read(PLAN)
     pool = plan.pools[0]
-    changed = {key: 7 for key in Pool.model_fields if key not in ("role", "chip")} | {"chip": "x"}
+    words = {"chip": "x", "engine": "atom", "engine_version": "7", "kv_dtype": "bf16"}
+    changed = {key: 7 for key in Pool.model_fields if key != "role"} | words
     ids = {
         plan.model_copy(
             update={"pools": (pool.model_copy(update={key: value}), plan.pools[1])}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from spaces import catalog
+from spaces.branch import ByRole
 from spaces.options import SpaceOptions
 from spaces.plan import DeploymentPlan, EngineName, Load, Pool
 from spaces.precision import KvDtype, WeightsName
@@ -25,6 +28,12 @@ def site_of(
     )
 
 
+def unlike_site(chips: dict[str, int], *engines: EngineName, model: str = "minimax-m2.5") -> Site:
+    """A site with several engines."""
+    site = site_of(model, chips)
+    return replace(site, engines={name: catalog.engine(name) for name in engines})
+
+
 def plan_of(model: str, chip: str, engine: EngineName = "vllm", **pool: int) -> DeploymentPlan:
     """An aggregated plan of one pool."""
     return DeploymentPlan(
@@ -39,9 +48,9 @@ def space_of(
     site: Site,
     options: SpaceOptions | None = None,
     *,
-    engines: tuple[EngineName, ...] = ("vllm",),
+    engines: tuple[EngineName, ...] | ByRole[EngineName] = ("vllm",),
     weights: tuple[WeightsName, ...] = ("native",),
-    kv: tuple[KvDtype, ...] = ("bf16",),
+    kv: tuple[KvDtype, ...] | ByRole[KvDtype] = ("bf16",),
     concurrencies: tuple[int, ...] = (1, 8, 64),
     depths: tuple[int, ...] = (0,),
 ) -> SearchSpace:

@@ -55,6 +55,24 @@ def test_an_engine_the_target_cannot_run_is_refused(
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("own", "reason"),
+    [
+        ({"engine": "sambanova"}, "runs vllm, but got 'sambanova'"),
+        ({"kv_dtype": "fp8"}, "one KV format in all pools, but got 'vllm  bf16 KV; vllm  fp8 KV'"),
+        ({"engine": "vllm", "engine_version": "0.31"}, "one release of one engine"),
+    ],
+)
+def test_pools_that_are_unlike_are_refused_with_the_reason(
+    target: str, own: dict[str, str], reason: str, moe: ModelSpec, make_chip: MakeChip
+) -> None:
+    pools = (Pool(role="prefill", chip="b200"), Pool(role="decode", chip="b200", **own))
+    plan = DeploymentPlan(model="m", topology="prefill-decode", pools=pools)
+    with pytest.raises(InputError, match=reason):
+        export(plan, moe, {"b200": make_chip("b200")}, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_plan_the_flags_cannot_describe_is_refused(
     target: str, moe: ModelSpec, dense: ModelSpec, make_chip: MakeChip
 ) -> None:
