@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -17,3 +18,10 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"outside data not found at {folder}; set SERVEFRONT_DATA")
     return folder
+
+
+# Properties are judged by the same examples in every run, so that a change is what fails. Set
+# HYPOTHESIS_PROFILE=search to look for new ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.register_profile("search", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

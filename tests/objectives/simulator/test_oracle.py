@@ -1,42 +1,35 @@
-"""The fast simulator against the plain one, on random small worlds with every feature mixed."""
+"""The fast simulator against the plain one, on small worlds with every feature mixed."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
-from objectives.simulator import RequestRecords, simulate
+from objectives.simulator import RequestRecords, SimulationResult, simulate
 from tests.objectives.simulator.reference import ReferenceSimulator, Request
-from tests.objectives.simulator.worlds import random_world
+from tests.objectives.simulator.worlds import World, worlds
 
 
-@pytest.mark.parametrize("batch", range(20))
-def test_every_request_fares_as_in_the_step_by_step_simulator(batch: int) -> None:
-    for seed in range(batch * 20, batch * 20 + 20):
-        scenario, workload, load = random_world(seed)
-        plain = ReferenceSimulator(scenario, workload, load)
-        plain.run()
-        fast = simulate(scenario, workload, load)
-        for request in plain.requests:
-            assert_same(request, fast.requests, seed)
-
-
-@pytest.mark.parametrize("seed", [1046, 3432])  # each once told the two apart
-def test_worlds_that_once_differed(seed: int) -> None:
-    scenario, workload, load = random_world(seed)
-    plain = ReferenceSimulator(scenario, workload, load)
+def both(world: World) -> tuple[ReferenceSimulator, SimulationResult]:
+    """A world served step by step, and by the fast simulator."""
+    plain = ReferenceSimulator(*world)
     plain.run()
-    fast = simulate(scenario, workload, load)
+    return plain, simulate(*world)
+
+
+@settings(max_examples=500)
+@given(worlds())
+def test_every_request_fares_as_in_the_step_by_step_simulator(world: World) -> None:
+    plain, fast = both(world)
     for request in plain.requests:
-        assert_same(request, fast.requests, seed)
+        assert_same(request, fast.requests)
 
 
-@pytest.mark.parametrize("seed", range(0, 400, 7))
-def test_inter_token_gaps_are_those_between_all_tokens(seed: int) -> None:
-    scenario, workload, load = random_world(seed)
-    plain = ReferenceSimulator(scenario, workload, load)
-    plain.run()
-    fast = simulate(scenario, workload, load)
+@settings(max_examples=60)
+@given(worlds())
+def test_inter_token_gaps_are_those_between_all_tokens(world: World) -> None:
+    plain, fast = both(world)
     gaps = np.array([gap for r in plain.requests for gap in np.diff(r.token_times)])
     assert fast.gap_counts.sum() == len(gaps)
     if len(gaps):
@@ -45,17 +38,17 @@ def test_inter_token_gaps_are_those_between_all_tokens(seed: int) -> None:
         np.testing.assert_allclose(middles, np.sort(gaps), rtol=0.005)
 
 
-def assert_same(request: Request, records: RequestRecords, seed: int) -> None:
+def assert_same(request: Request, records: RequestRecords) -> None:
     """One request's times to 1e-9, its hits and preemptions exactly."""
     place = request.number
-    assert (request.phase == "finished") == bool(records.finished[place]), seed
-    assert (request.phase != "expected") == bool(records.sent[place]), seed
+    assert (request.phase == "finished") == bool(records.finished[place])
+    assert (request.phase != "expected") == bool(records.sent[place])
     if request.phase != "finished":
         return
     times = [request.arrival_s, request.token_times[0], request.times["finished"]]
     told = [records.arrival_s[place], records.first_token_s[place], records.finish_s[place]]
-    np.testing.assert_allclose(told, times, rtol=1e-9, err_msg=f"seed {seed} request {place}")
-    assert records.preemptions[place] == request.preemptions, seed
-    assert records.hbm_hit_tokens[place] == request.hbm_hit, seed
+    np.testing.assert_allclose(told, times, rtol=1e-9, err_msg=f"request {place}")
+    assert records.preemptions[place] == request.preemptions
+    assert records.hbm_hit_tokens[place] == request.hbm_hit
     below = (records.host_hit_tokens, records.ssd_hit_tokens, records.store_hit_tokens)
-    assert [int(hits[place]) for hits in below] == request.hits_below, seed
+    assert [int(hits[place]) for hits in below] == request.hits_below

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+import math
+from typing import Any, TypeVar, get_args
 
 import numpy as np
+from hypothesis import strategies as st
 
 from objectives.cost.step_costs import SplitDecode, StepCosts
 from objectives.simulator.scenario import KvOnLink, PoolSetup, Scenario, SharedStore
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
+from spaces.plan import Role, Router
+
+World = tuple[Scenario, Workload, OfferedLoad]
+T = TypeVar("T")
+
+TOPOLOGIES: tuple[tuple[Role, ...], ...] = (
+    ("aggregated",),
+    ("prefill", "decode"),
+    ("prefill", "midfill", "decode"),
+)
 
 
 def made_up_costs(
@@ -121,130 +132,148 @@ def _turns(parents: list[int], gaps_s: list[float]) -> dict[str, Any]:
     }
 
 
-def random_world(seed: int) -> tuple[Scenario, Workload, OfferedLoad]:
-    """A scenario, workload and load with any mix of features, tight enough to make them meet."""
-    rng = np.random.default_rng(seed)
-    topology = int(rng.choice([1, 1, 2, 3]))
-    window = int(rng.choice([0, 0, 24]))
-    sharing = bool(rng.random() < 0.6)
-    requests = int(rng.integers(1, 28))
-    workload = _random_workload(rng, requests, sharing)
+@st.composite
+def worlds(draw: st.DrawFn, most_requests: int = 27) -> World:
+    """A scenario, workload and load with any mix of features, tight enough to make them meet.
+
+    Shrinks towards one request on one plain pool.
+    """
+    roles = draw(st.sampled_from(TOPOLOGIES))
+    window = draw(st.sampled_from([0, 0, 24]))
+    workload = draw(_workloads(most_requests))
     longest = int((workload.input_tokens + workload.output_tokens).max())
-    roles = (("aggregated",), ("prefill", "decode"), ("prefill", "midfill", "decode"))[
-        topology - 1
-    ]
-    acceptance = ((), (), (0.8,), (0.7, 0.5, 0.1))[int(rng.integers(4))]
+    acceptance = draw(st.sampled_from([(), (), (0.8,), (0.7, 0.5, 0.1)]))
     drafts = len(acceptance)
-    pools = tuple(_random_pool(rng, role, window, longest, drafts) for role in roles)
+    pools = tuple(draw(_pools(role, window, longest, drafts)) for role in roles)
     scenario = Scenario(
         pools,
         block_tokens=4,
-        prefix_caching=bool(rng.random() < 0.9),
-        router=rng.choice(["round-robin", "least-loaded", "shortest-queue", "prefix-affinity"]),
-        kv_on_link=KvOnLink(1e6, 2e5, window, 3e5, float(rng.choice([0.0, 1e-3]))),
-        frontend_s=float(rng.choice([0.0, 0.0, 4e-3])),
-        keep_answers=bool(rng.random() < 0.8),
-        retention=rng.choice(["lru", "lru", "write-through", "offload-at-turn-end"]),
-        idle_limit_s=float(rng.choice([np.inf, np.inf, 0.05])),
-        store=SharedStore(int(rng.choice([50, 500])), 2e9) if rng.random() < 0.5 else None,
-        midfill_tokens=int(rng.integers(1, 60)),
-        fetch_when_faster=bool(rng.random() < 0.3),
-        layers=int(rng.choice([1, 1, 4])),
+        prefix_caching=draw(_mostly(True, of=8)),
+        router=draw(st.sampled_from(get_args(Router))),
+        kv_on_link=KvOnLink(1e6, 2e5, window, 3e5, draw(st.sampled_from([0.0, 1e-3]))),
+        frontend_s=draw(st.sampled_from([0.0, 0.0, 4e-3])),
+        keep_answers=draw(_mostly(True, of=5)),
+        retention=draw(st.sampled_from(["lru", "write-through", "offload-at-turn-end"])),
+        idle_limit_s=draw(st.sampled_from([np.inf, np.inf, 0.05])),
+        store=draw(st.sampled_from([None, SharedStore(50, 2e9), SharedStore(500, 2e9)])),
+        midfill_tokens=draw(st.integers(1, 79)),
+        fetch_when_faster=draw(_mostly(False)),
+        layers=draw(st.sampled_from([1, 1, 4])),
         acceptance=acceptance,
-        seed=seed,
+        seed=draw(st.integers(0, 9)),
     )
-    load = _random_load(rng, workload)
-    polling = tuple(
-        replace(
-            pool,
-            admission_steps=int(rng.choice([1, 1, 3, 10])),
-            admission_together=bool(rng.random() < 0.5),
-        )
-        for pool in pools
-    )
-    return replace(scenario, pools=polling), workload, load
+    return scenario, workload, draw(_loads(workload))
 
 
-def _random_load(rng: np.random.Generator, workload: Workload) -> OfferedLoad:
+def _mostly(usual: bool, of: int = 3) -> st.SearchStrategy[bool]:
+    """Usually so, but once in `of` times."""
+    return st.sampled_from([usual] * (of - 1) + [not usual])
+
+
+@st.composite
+def _loads(draw: st.DrawFn, workload: Workload) -> OfferedLoad:
     """A closed loop or an open one, perhaps cut off, perhaps with idle time skipped."""
-    horizon_s = float(rng.choice([np.inf, np.inf, 0.3]))
-    if rng.random() < 0.4:
+    horizon_s = draw(st.sampled_from([np.inf, np.inf, 0.3]))
+    if draw(st.booleans()):
         return OfferedLoad(workload.arrival_s, 0, horizon_s=horizon_s)
-    cap_s = float(rng.choice([np.inf, 0.01]))
-    sessions = int(rng.integers(1, 12))
+    cap_s = draw(st.sampled_from([np.inf, 0.01]))
+    sessions = draw(st.integers(1, 11))
     nothing = np.zeros(len(workload))
     return OfferedLoad(nothing, sessions, horizon_s=horizon_s, system_idle_cap_s=cap_s)
 
 
-def _random_pool(
-    rng: np.random.Generator, role: str, window: int, longest: int, drafts: int
-) -> PoolSetup:
-    seats = int(rng.integers(1, 9))
+@st.composite
+def _pools(draw: st.DrawFn, role: Role, window: int, longest: int, drafts: int) -> PoolSetup:
+    seats = draw(st.integers(1, 8))
     verified = 1 + drafts if role in ("aggregated", "decode") else 1
-    tight = int(rng.integers(longest // 4 + 1, longest + 8))
-    host_tokens = int(rng.choice([0, 64, 400]))
+    least_blocks = longest // 4 + 1
+    spare_blocks = draw(st.sampled_from([longest, longest // 4]))
     return PoolSetup(
-        role=role,  # type: ignore[arg-type]
-        replicas=int(rng.integers(1, 4)),
-        ranks=int(rng.choice([1, 1, 2, 3])),
+        role=role,
+        replicas=draw(st.integers(1, 3)),
+        ranks=draw(st.sampled_from([1, 1, 2, 3])),
         seats=seats,
-        step_tokens=int(rng.integers(seats * verified, 60)),
-        alternating=bool(rng.random() < 0.3),
-        kv_blocks=tight,
-        request_blocks=int(rng.choice([0, 0, 2])),
-        costs=_random_costs(rng, window, verified),
-        host_tokens=host_tokens,
-        host_s_per_token=float(rng.choice([1e-5, 1e-3])),
-        ssd_tokens=int(rng.choice([0, 0, 200])),
+        step_tokens=draw(st.integers(seats * verified, 59)),
+        alternating=draw(_mostly(False)),
+        kv_blocks=least_blocks + draw(st.integers(0, spare_blocks)),
+        request_blocks=draw(st.sampled_from([0, 0, 2])),
+        costs=draw(_costs(window, verified)),
+        host_tokens=draw(st.sampled_from([0, 64, 400])),
+        host_s_per_token=draw(st.sampled_from([1e-5, 1e-3])),
+        ssd_tokens=draw(st.sampled_from([0, 200])),
         ssd_s_per_token=3e-4,
-        swap_tokens=int(rng.choice([0, 0, 40, 400])),
-        watermark_blocks=int(rng.choice([0, 0, 3])),
-        flight_requests=2 if rng.random() < 0.3 else None,
-        link_bytes_per_s=float(rng.choice([1e9, 1e10])),
+        swap_tokens=draw(st.sampled_from([0, 0, 40, 400])),
+        watermark_blocks=draw(st.sampled_from([0, 0, 3])),
+        flight_requests=draw(st.sampled_from([None, None, 2])),
+        link_bytes_per_s=draw(st.sampled_from([1e9, 1e10])),
+        admission_steps=draw(st.sampled_from([1, 1, 3, 10])),
+        admission_together=draw(st.booleans()),
     )
 
 
-def _random_costs(rng: np.random.Generator, window: int, verified: int) -> StepCosts:
-    stages = int(rng.choice([1, 1, 2, 3]))
-    splits = stages == 1 and rng.random() < 0.4
+@st.composite
+def _costs(draw: st.DrawFn, window: int, verified: int) -> StepCosts:
+    stages = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    splits = stages == 1 and draw(st.booleans())
     return made_up_costs(
         stages,
         window,
-        float(rng.uniform(0.5, 2)),
+        0.5 + 1.5 * draw(_odd_shares()),
         verified=verified,
-        micro_batches=int(rng.integers(1, 4)) if splits else 0,
-        context=float(rng.choice([1.0, 300.0])),
+        micro_batches=draw(st.integers(1, 3)) if splits else 0,
+        context=draw(st.sampled_from([1.0, 300.0])),
     )
 
 
-def _random_workload(rng: np.random.Generator, requests: int, sharing: bool) -> Workload:
-    inputs = rng.integers(1, 80, requests)
-    outputs = rng.integers(1, 40, requests)
-    arrivals = np.cumsum(rng.exponential(float(rng.choice([0.005, 0.05])), requests))
-    if rng.random() < 0.3:
+def _odd_shares() -> st.SearchStrategy[float]:
+    """Numbers below 1 without a common measure, so that no two clocks tick together by chance."""
+    return st.integers(0, 9999).map(lambda count: (count * (math.sqrt(5) - 1) / 2 + 0.1) % 1.0)
+
+
+@st.composite
+def _workloads(draw: st.DrawFn, most_requests: int) -> Workload:
+    """Requests at odd or at even times, each maybe a turn after another, maybe with a prefix."""
+    requests = draw(st.integers(1, most_requests))
+
+    def each(values: st.SearchStrategy[T]) -> list[T]:
+        return draw(st.lists(values, min_size=requests, max_size=requests))
+
+    inputs, outputs = each(st.integers(1, 79)), each(st.integers(1, 39))
+    mean_s = draw(st.sampled_from([0.005, 0.05]))
+    arrivals = np.cumsum(each(_odd_shares())) * 2 * mean_s
+    if draw(_mostly(False)):
         arrivals = np.round(arrivals, 2)  # several requests at the same moment
-    parents = _random_parents(rng, requests) if rng.random() < 0.4 else [-1] * requests
-    gaps_s = rng.exponential(0.02, requests).round(3).tolist()
-    if not sharing:
+    parents, gaps_s = [-1] * requests, [0.0] * requests
+    if draw(st.booleans()):
+        parents = _parents(each(st.integers(-2, 4)))
+        gaps_s = np.round(0.04 * np.array(each(_odd_shares())), 3).tolist()
+    if draw(_mostly(False, of=5)):
         return workload_of(arrivals, inputs, outputs, parents=parents, gaps_s=gaps_s)
-    block = int(rng.choice([8, 16]))
-    families = rng.integers(0, 4, requests)
-    chains: list[list[int]] = []
-    for i in range(requests):
-        length = -(-int(inputs[i]) // block)
-        common = int(rng.integers(0, length + 1))
-        first = [int(families[i]) * 100 + p for p in range(common)]
-        if parents[i] >= 0:  # a turn mostly goes on with the prompt before it
-            first = chains[parents[i]][: length if rng.random() < 0.8 else common]
-        chains.append(first + [1000 + i * 100 + p for p in range(len(first), length)])
-    ids = {block_id: n for n, block_id in enumerate(dict.fromkeys(b for c in chains for b in c))}
-    dense = [[ids[b] for b in chain] for chain in chains]
-    return workload_of(arrivals, inputs, outputs, dense, block, parents, gaps_s)
+    block = draw(st.sampled_from([8, 16]))
+    lengths = [-(-tokens // block) for tokens in inputs]
+    chains = _chains(lengths, each(st.integers(0, 10)), each(st.integers(0, 3)), parents)
+    return workload_of(arrivals, inputs, outputs, chains, block, parents, gaps_s)
 
 
-def _random_parents(rng: np.random.Generator, requests: int) -> list[int]:
-    """Chains and forks of turns; a turn waits for an earlier one or for none."""
-    return [
-        int(rng.integers(max(0, i - 4), i)) if i and rng.random() < 0.6 else -1
-        for i in range(requests)
-    ]
+def _parents(back: list[int]) -> list[int]:
+    """Chains and forks of turns: one goes so many requests back, or waits for none."""
+    return [max(0, place - step) if place and step > 0 else -1 for place, step in enumerate(back)]
+
+
+def _chains(
+    lengths: list[int], common: list[int], families: list[int], parents: list[int]
+) -> list[list[int]]:
+    """Prefix blocks: so many of a family's, or most often those of the turn before; then own ones.
+
+    Block ids are dense.
+    """
+    chains: list[list[tuple[int, int]]] = []
+    for place, length in enumerate(lengths):
+        first = [(families[place], position) for position in range(min(common[place], length))]
+        if parents[place] >= 0:
+            goes_on = families[place] > 0
+            first = chains[parents[place]][: length if goes_on else min(common[place], length)]
+        own = [(4 + place, position) for position in range(len(first), length)]
+        chains.append(first + own)
+    ids = {block: n for n, block in enumerate(dict.fromkeys(b for c in chains for b in c))}
+    return [[ids[block] for block in chain] for chain in chains]

@@ -1,0 +1,179 @@
+"""Looks into the fast simulator's state between any two events, with its source interpreted.
+
+Written from what the fields of the state mean, not from the code that keeps them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from objectives.simulator import SimulationResult, admission, loop, simulate
+from objectives.simulator.state import (
+    DECODING,
+    ENTRY,
+    EXPECTED,
+    FINISHED,
+    HAND_OFF,
+    HANDED_OFF,
+    HELD,
+    NONE,
+    PREFILLING,
+    RECEIVING,
+    REJECTED,
+    SWAPPED,
+    WAITING,
+    State,
+)
+from tests.objectives.simulator.worlds import World
+
+SEATED = (PREFILLING, DECODING, HELD, RECEIVING)
+QUEUED = (WAITING, SWAPPED, HANDED_OFF)
+
+
+class Audit:
+    """Checks the laws of the state each time it is called; knows what it saw before.
+
+    `request_seconds` [pools] sums the requests at each pool over time.
+    """
+
+    def __init__(self, pools: int) -> None:
+        self.now_s = 0.0
+        self.request_seconds = np.zeros(pools)
+        self.looks = 0
+
+    def __call__(self, state: State) -> None:
+        """Between two events."""
+        self.looks += 1
+        clock = state.clock[0]
+        assert clock.now_s >= self.now_s, "the clock went back"
+        at_pool = np.zeros(len(self.request_seconds), np.int64)
+        np.add.at(at_pool, self._pools_of_ranks, self._outstanding_before)
+        self.request_seconds += at_pool * (clock.now_s - self.now_s)
+        self.now_s = clock.now_s
+        self._pools_of_ranks = state.ranks["pool"].copy()
+        self._outstanding_before = state.ranks["outstanding"].copy()
+        next_s = _next_s(state)
+        assert next_s >= clock.now_s, "something is to happen in the past"
+        _requests_are_counted(state)
+        for rank_id in range(len(state.ranks)):
+            _blocks_are_counted(state, rank_id)
+        if next_s > clock.now_s:  # all of this moment has happened
+            for replica_id in range(len(state.replicas)):
+                _nothing_idles(state, replica_id)
+
+    _pools_of_ranks = np.zeros(0, np.int64)
+    _outstanding_before = np.zeros(0, np.int64)
+
+
+def audited(world: World, patch: pytest.MonkeyPatch) -> tuple[SimulationResult, Audit]:
+    """The result of a world, each of whose moments was looked at."""
+    audit = Audit(len(world[0].pools))
+    asks_first = loop._flow_is_next  # what the loop does first in each of its rounds
+
+    def looked_at(state: State) -> bool:
+        audit(state)
+        return asks_first(state)
+
+    with patch.context() as within:
+        within.setattr(loop, "_flow_is_next", looked_at)
+        return simulate(*world), audit
+
+
+def _next_s(state: State) -> float:
+    """When the next event, flow or arrival is."""
+    clock = state.clock[0]
+    times = [event.time_s for event in state.events[: clock.events]]
+    if clock.flows:
+        times.append(clock.flow_end_s)
+    if not clock.closed_loop and clock.next_root < len(state.roots):
+        times.append(state.requests[state.roots[clock.next_root]].arrival_s)
+    return min(times, default=np.inf)
+
+
+def _requests_are_counted(state: State) -> None:
+    """Each request is before, in, or past the deployment, and in one place of it."""
+    clock = state.clock[0]
+    phases = Counter(state.requests["phase"].tolist())
+    entering = sum(event.priority == ENTRY for event in state.events[: clock.events])
+    past = phases[FINISHED] + phases[REJECTED]
+    assert clock.in_flight == len(state.requests) - phases[EXPECTED] - past + entering
+    places = [request for rank_id in range(len(state.ranks)) for request in _at(state, rank_id)]
+    inside = np.flatnonzero(np.isin(state.requests["phase"], SEATED + QUEUED))
+    assert sorted(places) == inside.tolist()
+
+
+def _at(state: State, rank_id: int) -> list[int]:
+    """Requests seated at a rank and waiting for it."""
+    rank = state.ranks[rank_id]
+    seated: list[int] = state.seats[rank.seats_start :][: rank.running].tolist()
+    waiting, request_id = [], rank.queue_head
+    for _ in range(rank.waiting):
+        waiting.append(int(request_id))
+        request_id = state.requests[request_id].next
+    assert all(state.requests[r].phase in SEATED for r in seated)
+    assert all(state.requests[r].phase in QUEUED for r in waiting)
+    assert all(state.requests[r].rank == rank_id for r in seated + waiting)
+    return seated + waiting
+
+
+def _sending_from(state: State, rank_id: int) -> list[int]:
+    """Requests that have left a prefill rank, and whose KV has not."""
+    flows = state.flows[: state.clock[0].flows]
+    moving = {int(flow.request) for flow in flows if flow.purpose == HAND_OFF}
+    waiting = set(np.flatnonzero(state.requests["phase"] == HANDED_OFF).tolist())
+    gone = waiting | moving
+    return [request for request in gone if state.requests[request].source_rank == rank_id]
+
+
+def _blocks_are_counted(state: State, rank_id: int) -> None:
+    """KV blocks allocated and free are all there are, and each has an owner."""
+    rank = state.ranks[rank_id]
+    pool = state.pools[rank.pool]
+    here, leaving = _at(state, rank_id), _sending_from(state, rank_id)
+    assert rank.outstanding == len(here) + len(leaving)
+    private = sum(state.requests[r].private_blocks for r in here)
+    private += sum(state.requests[r].source_private for r in leaving)
+    cached = 0
+    if rank_id < len(state.slots):
+        cached = _slots_are_counted(state, rank_id, here, leaving)
+    else:
+        assert sum(state.requests[r].shared_blocks for r in here) == 0
+    assert rank.used_blocks == private + cached * pool.blocks_per_slot
+    assert 0 <= rank.used_blocks <= rank.peak_blocks <= pool.capacity_blocks
+
+
+def _slots_are_counted(state: State, rank_id: int, here: list[int], leaving: list[int]) -> int:
+    """Cached prefix blocks, of which as many are idle as no request refers to."""
+    rank, slots, slot_of = state.ranks[rank_id], state.slots[rank_id], state.slot_of[rank_id]
+    blocks = np.flatnonzero(slot_of != NONE)
+    references: Counter[int] = Counter()
+    for request, shared in [
+        *((state.requests[r], state.requests[r].shared_blocks) for r in here),
+        *((state.requests[r], state.requests[r].source_shared) for r in leaving),
+    ]:
+        references.update(state.chain[request.chain_start :][:shared].tolist())
+    for block in blocks:
+        assert slots[slot_of[block]].block == block
+        assert slots[slot_of[block]].references == references[int(block)]
+    assert set(references) <= set(blocks.tolist())
+    assert rank.idle_slots == len(blocks) - len(references)
+    return len(blocks)
+
+
+def _nothing_idles(state: State, replica_id: int) -> None:
+    """A replica that could begin a step has nothing that could be in it."""
+    replica = state.replicas[replica_id]
+    pool = state.pools[replica.pool]
+    if replica.flights == pool.stages:
+        return
+    for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
+        rank = state.ranks[rank_id]
+        for request_id in state.seats[rank.seats_start : rank.seats_start + rank.running]:
+            request = state.requests[request_id]
+            usable = request.usable_s <= state.clock[0].now_s
+            assert not (usable and request.phase in (PREFILLING, DECODING) and request.flight < 0)
+            assert not (request.phase == HELD and request.rests == 0)
+        assert not admission.may_admit(state, rank_id)
