@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from objectives.binding import binding_resource
 from objectives.cost import power_kw, usd_per_hour
 from objectives.deployment import scenario_of
 from objectives.measures import per_chip, request_metrics
+from objectives.metrics import POOL_METRICS
 from objectives.phase import phase_metrics
 from objectives.pool_reports import PoolReport, pool_reports
 from objectives.simulator import SimulationResult, simulate
@@ -73,7 +75,7 @@ def assess(
     classes = class_reports(result.requests, sent, slo, metrics.get("requests_per_s"))
     metrics |= worst_attainment(classes)
     metrics |= per_chip(metrics, plan.chips, site.budget_chips)
-    metrics |= _plan_metrics(plan, site, pools, prices)
+    metrics |= _plan_metrics(plan, site, pools, prices) | _pool_metrics(pools)
     metrics |= _unit_costs(metrics)
     return Assessment(
         metrics=metrics,
@@ -132,7 +134,7 @@ def _plan_metrics(
 ) -> dict[str, float]:
     metrics = {
         "chips": float(plan.chips),
-        "hbm_gb_per_chip": max(pool.peak_hbm_gb for pool in pools),
+        "hbm_gb_per_chip": max(pool.hbm_gb_per_chip for pool in pools),
         "peak_kv_fraction": max(pool.peak_kv_fraction for pool in pools),
     }
     costs = {
@@ -146,6 +148,17 @@ def _plan_metrics(
         if "power_kw" in metrics:
             metrics["sessions_per_kw"] = sessions / metrics["power_kw"]
     return metrics
+
+
+def _pool_metrics(pools: tuple[PoolReport, ...]) -> dict[str, float]:
+    """The metrics of the pools there are; one without a sample is absent."""
+    by_role = {pool.role: pool for pool in pools}
+    values = {
+        name: float(getattr(by_role[role], stem))
+        for name, (role, stem) in POOL_METRICS.items()
+        if role in by_role
+    }
+    return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
 def _unit_costs(metrics: Mapping[str, float]) -> dict[str, float]:

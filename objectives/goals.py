@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from objectives.metrics import METRICS, split_name
+from objectives.metrics import METRICS, pool_metric, pool_of, split_name
 from spaces.errors import InputError, did_you_mean
+from spaces.plan import Role
 
 Direction = Literal["minimize", "maximize"]
 _CONSTRAINT = re.compile(r"^\s*([a-z0-9_]+(?:@[A-Za-z0-9_.-]+)?)\s*(<=|>=)\s*([-+0-9.eE]+)\s*$")
@@ -43,6 +44,18 @@ class Constraint:
 
     def __str__(self) -> str:
         return f"{self.metric} {self.relation} {self.bound:g}"
+
+    @property
+    def pool(self) -> Role | None:
+        """The role of the pool that is bounded, if one is."""
+        return pool_of(self.metric)
+
+    def applies(self, metrics: Mapping[str, float]) -> bool:
+        """Whether the deployment of such metrics has what is bounded.
+
+        A bound on a pool says nothing of a deployment without that pool, and holds there.
+        """
+        return self.pool is None or pool_metric(self.pool, "hbm_gb_per_chip") in metrics
 
     def violation(self, metrics: Mapping[str, float]) -> float:
         """How far the metric is beyond the bound, relative to it; zero or less when it holds."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
+
+from spaces.plan import Role
 
 Better = Literal["higher", "lower", "neither"]
 STATISTICS = ("mean", "p50", "p75", "p90", "p95", "p99")
@@ -251,6 +253,68 @@ def _inner() -> list[Metric]:
     ]
 
 
+_OF_POOLS: dict[str, tuple[str, Better, str]] = {
+    "utilization": (
+        "fraction",
+        "neither",
+        "share of the run in which a step was in progress, or experts worked; mean over replicas",
+    ),
+    "bubble_fraction": (
+        "fraction",
+        "lower",
+        "share of busy time in which pipeline stages, or attention and experts, waited",
+    ),
+    "queue_mean_ms": ("ms", "lower", "mean wait of a request for a seat and KV"),
+    "queue_p95_ms": ("ms", "lower", "p95 of the waits of requests for a seat and KV"),
+    "batch_mean": ("requests", "neither", "mean of the requests in a step of a replica"),
+    "batch_p5": ("requests", "neither", "p5, over steps, of the requests in a step of a replica"),
+    "batch_p50": ("requests", "neither", "p50, over steps, of the requests in a step"),
+    "batch_p95": ("requests", "neither", "p95, over steps, of the requests in a step"),
+    "batch_max": ("requests", "neither", "most requests in a step of a replica"),
+    "expert_imbalance": (
+        "ratio",
+        "lower",
+        "rows of the busiest expert rank over the mean, in an average step",
+    ),
+    "peak_kv_fraction": ("fraction", "lower", "largest share of a rank's KV blocks in use"),
+    "hbm_gb_per_chip": ("GB", "lower", "peak HBM use of the fullest chip"),
+    "kv_network_gb": ("GB", "neither", "KV moved to and from other pools and the store"),
+    "kv_host_gb": ("GB", "neither", "KV moved over its host links"),
+    "kv_ssd_gb": ("GB", "neither", "KV moved from its local disks"),
+}
+# What a pool of experts has, and one of attention alone has not.
+_OF_EXPERTS = frozenset({"utilization", "bubble_fraction", "expert_imbalance", "hbm_gb_per_chip"})
+_NOT_OF_ATTENTION = frozenset({"expert_imbalance"})
+
+
+def pool_metric(role: Role, stem: str) -> str:
+    """The name of a metric of the pool of a role.
+
+    >>> pool_metric("decode-attention", "queue_p95_ms")
+    'decode_attention_queue_p95_ms'
+    """
+    return f"{role.replace('-', '_')}_{stem}"
+
+
+# Of each metric of a pool the role of the pool, and the metric without it.
+POOL_METRICS: dict[str, tuple[Role, str]] = {
+    pool_metric(role, stem): (role, stem)
+    for role in get_args(Role)
+    for stem in _OF_POOLS
+    if role != "decode-experts" or stem in _OF_EXPERTS
+    if role != "decode-attention" or stem not in _NOT_OF_ATTENTION
+}
+
+
+def _pools() -> list[Metric]:
+    """What each pool does, waits for and holds; only of the pools that a plan has."""
+    return [
+        Metric(name, unit, better, f"{role} pool: {meaning}")
+        for name, (role, stem) in POOL_METRICS.items()
+        for unit, better, meaning in [_OF_POOLS[stem]]
+    ]
+
+
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in [
@@ -260,6 +324,7 @@ METRICS: dict[str, Metric] = {
         *_phase(),
         *_costs(),
         *_inner(),
+        *_pools(),
     ]
 }
 
@@ -272,6 +337,12 @@ def metric_of(name: str) -> Metric:
         return found
     of = "mean over time" if workload == MEAN else f"workload {workload}"
     return replace(found, name=name, meaning=f"{found.meaning}; {of}")
+
+
+def pool_of(name: str) -> Role | None:
+    """The role of the pool that a metric is of, if it is of one; whatever the workload."""
+    role, _ = POOL_METRICS.get(split_name(name)[0], (None, ""))
+    return role
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from objectives.assess import Assessment
-from objectives.metrics import MEAN, METRICS, split_name
+from objectives.metrics import MEAN, METRICS, POOL_METRICS, split_name
 from objectives.workload import Workload
 
 # Rates and what is there all the time: their mean weighs time alone.
@@ -36,6 +36,7 @@ _OVER_TIME = frozenset(
         *(f"phase_{kind}_tokens_per_s" for kind in ("input", "output", "total")),
         *(f"phase_{kind}_tokens_per_s_per_chip" for kind in ("input", "output", "total")),
         *("output_tokens_per_s_per_budget_chip", "qps_mean"),
+        *(name for name, (_, stem) in POOL_METRICS.items() if stem == "utilization"),
         *("usd_per_hour", "power_kw", "chips", "sessions_per_chip", "sessions_per_kw"),
     }
 )

@@ -15,7 +15,7 @@ from objectives.goals import Constraint, Objective
 from objectives.weighted import combined, ingredients
 from optimizer.problem import Problem
 from spaces.enumeration import BranchPlans, enumerated
-from spaces.plan import DeploymentPlan
+from spaces.plan import TOPOLOGY_ROLES, DeploymentPlan, Role
 
 Values = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -81,6 +81,12 @@ class Candidates:
     def groups(self, rows: Ints) -> Ints:
         """Which topology each plan has, by number."""
         found: Ints = _groups(self.tables)[rows]
+        return found
+
+    def with_pool(self, role: Role | None) -> npt.NDArray[np.bool_]:
+        """Which candidates [n] have a pool of a role; all where None is asked for."""
+        having = [role is None or role in TOPOLOGY_ROLES[t.branch.topology] for t in self.tables]
+        found: npt.NDArray[np.bool_] = np.array(having)[self.branches(self.rows)]
         return found
 
     def features(self, rows: Ints) -> Values:

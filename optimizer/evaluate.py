@@ -118,26 +118,29 @@ def judged(
 ) -> Evaluation:
     """An assessment, or a complete evaluation of other goals, held against the goals.
 
-    A goal whose metric is absent or not finite is broken: nobody knows that it is met.
+    A goal whose metric is absent or not finite is broken: nobody knows that it is met. A
+    constraint on a pool that the plan does not have is kept.
     """
     known = {name for name, value in found.metrics.items() if math.isfinite(value)}
-    violations = {
-        str(constraint): constraint.violation(found.metrics)
-        if constraint.metric in known
-        else NO_VALUE
-        for constraint in constraints
-    }
+    violations = {str(bound): _violation(bound, found.metrics, known) for bound in constraints}
+    applying = [bound for bound in constraints if bound.applies(found.metrics)]
     missing = [str(goal) for goal in objectives if goal.metric not in known]
     return Evaluation(
         state="complete",
         metrics=found.metrics,
         bands=found.bands,
         violations=violations | dict.fromkeys(missing, NO_VALUE),
-        reason="; ".join(_without_value(known, objectives, constraints)),
+        reason="; ".join(_without_value(known, objectives, applying)),
         simulated_requests=found.simulated_requests,
         simulation_cpu_s=found.simulation_cpu_s,
         seconds=seconds,
     )
+
+
+def _violation(bound: Constraint, metrics: Mapping[str, float], known: set[str]) -> float:
+    if not bound.applies(metrics):
+        return 0.0
+    return bound.violation(metrics) if bound.metric in known else NO_VALUE
 
 
 def _without_value(

@@ -114,13 +114,17 @@ class Guide:
         self._fitted = size
 
     def _shortfall(self, logs: Values, correction: Correction) -> Values:
-        """Standard deviations by which each candidate misses the constraints, summed."""
+        """Standard deviations by which each candidate misses the constraints, summed.
+
+        A constraint on a pool is none for a plan without it.
+        """
         short = np.zeros(len(logs))
         for bound in self._constraints:
             metric = self._candidates.metrics.index(bound.metric)
             over = logs[:, metric] - np.log(bound.bound)
             signed = over if bound.relation == "<=" else -over
-            short += np.maximum(signed / correction.deviation[:, metric], 0.0)
+            missing = np.maximum(signed / correction.deviation[:, metric], 0.0)
+            short += np.where(self._candidates.with_pool(bound.pool), missing, 0.0)
         return short
 
     def _take_in(self, told: Sequence[TrialRecord], rows: Sequence[int | None]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol, get_args
 
 from objectives.goals import Constraint, Objective
-from objectives.metrics import MEAN, metric_of, split_name
+from objectives.metrics import MEAN, metric_of, pool_of, split_name
 from objectives.weighted import mean_over
 from spaces import catalog
 from spaces.errors import InputError
@@ -67,6 +67,7 @@ def check_together(job: CheckedJob) -> None:
     _choices_by_role_name_the_roles(job)
     _objectives_go_the_better_way(job)
     _metrics_are_of_its_workloads(job)
+    _metrics_are_of_its_pools(job)
     _slo_metrics_have_an_slo(job)
     _session_metrics_have_a_closed_loop(job)
     _price_metrics_have_prices(job)
@@ -151,6 +152,24 @@ def _metrics_are_of_its_workloads(job: CheckedJob) -> None:
                 key="workload",
                 value=asked,
                 remedy=f"ask for that of one workload, for example {metric}@{names[0]}",
+            )
+
+
+def _metrics_are_of_its_pools(job: CheckedJob) -> None:
+    """An objective needs a value of every plan, a constraint one plan that has the pool."""
+    for name in _asked_metrics(job):
+        role = pool_of(name)
+        if role is None:
+            continue
+        having = [one for one in job.space.topology if role in TOPOLOGY_ROLES[one]]
+        every = any(goal.metric == name for goal in job.goals)
+        if not having or (every and len(having) < len(job.space.topology)):
+            raise InputError(
+                f"{name} is of a {role} pool, which {'every' if every else 'some'} plan must have",
+                key="space.topology",
+                value=", ".join(job.space.topology),
+                remedy="choose among "
+                + ", ".join(one for one in TOPOLOGY_ROLES if role in TOPOLOGY_ROLES[one]),
             )
 
 

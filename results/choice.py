@@ -59,7 +59,12 @@ def _worst_excess(point: TrialRecord, where: Sequence[Constraint]) -> float:
 
 
 def _excess(point: TrialRecord, condition: Constraint) -> float:
-    """The relative violation; infinite where the point has no value of the metric."""
+    """The relative violation; infinite where the point has no value of the metric.
+
+    A condition on a pool that the point does not have holds.
+    """
+    if not condition.applies(point.metrics):
+        return -math.inf
     value = point.metrics.get(condition.metric, math.nan)
     return math.inf if math.isnan(value) else condition.violation(point.metrics)
 

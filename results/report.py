@@ -12,6 +12,7 @@ from results.chart import chart_data
 from results.files import write_atomically
 from results.front import ParetoFront, has_values, knee
 from results.plots import TOPOLOGY_COLOURS
+from results.pools import pool_columns, pool_rows
 from results.refusals import Refusal, count_refusals
 from results.tables import main_metrics
 from results.trials import TrialRecord
@@ -70,6 +71,8 @@ def write_report(
         tiles=_tiles(trials, front),
         columns=_table_columns(front),
         rows=_table_rows(front),
+        pool_columns=pool_columns(),
+        pool_rows=pool_rows(front.points),
         has_history=bool(history and front.points),
         reference_words=_reference_words(front),
         set_aside=_set_aside(trials, front),

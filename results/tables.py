@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, get_args
 from pydantic import ConfigDict
 
 from objectives.goals import Objective, parse_objective
-from objectives.metrics import METRICS, split_name
+from objectives.metrics import METRICS, POOL_METRICS, split_name
 from results.files import write_atomically
 from results.front import ParetoFront, knee
 from results.trials import TrialRecord
@@ -245,7 +245,8 @@ def _columns() -> list[str]:
     tiers = [*_TIER_SIZES, "retention", "midfill_threshold_tokens"]
     drafts = ["micro_batches", "speculation_depth", "speculation_acceptance"]
     settings = ["engine", "weights", "kv_dtype", *tiers, "router", *drafts]
-    bands = [f"{name}_{end}" for name in METRICS for end in ("lo", "hi")]
+    banded = [name for name in METRICS if name not in POOL_METRICS]
+    bands = [f"{name}_{end}" for name in banded for end in ("lo", "hi")]
     return ["point_id", "plan_id", "topology", *pools, *settings, *LOAD_AXES, *METRICS, *bands]
 
 

@@ -144,7 +144,8 @@ def metric_heading(name: str) -> str:
     """
     metric, workload = split_name(name)
     stem, statistic = _stem_and_statistic(metric)
-    heading = _NAMES[stem][1] if stem in _NAMES else f"{stem.replace('_', ' ')} {{}}"
+    unit = " ms" if metric.endswith("_ms") else ""
+    heading = _NAMES[stem][1] if stem in _NAMES else f"{stem.replace('_', ' ')} {{}}{unit}"
     return heading.format(statistic).strip() + (f" @{workload}" if workload else "")
 
 

@@ -12,15 +12,15 @@ import numpy.typing as npt
 from objectives.cost import power_kw, usd_per_hour
 from objectives.estimate.demand import Demand
 from objectives.estimate.steady import Loads, Steady
-from objectives.metrics import ALL_STATISTICS, STATISTICS
+from objectives.metrics import ALL_STATISTICS, POOL_METRICS, STATISTICS
 from objectives.slo import Slo
 from spaces.enumeration import BranchPlans
 from spaces.site import Site
 
 Values = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-# Metrics of which a steady state says nothing: caches and memory, spreads, single seconds, and
-# lengths, which no plan changes.
+# Metrics of which a steady state says nothing: caches and memory, spreads, single seconds, what
+# is in single pools, and lengths, which no plan changes.
 NOT_ESTIMATED = frozenset(
     {
         "hbm_gb_per_chip",
@@ -40,6 +40,7 @@ NOT_ESTIMATED = frozenset(
         *(f"{stem}_std_ms" for stem in ("ttft", "tpot", "itl", "e2e")),
         "tokens_per_s_per_user_std",
         "e2e_tokens_per_s_per_user_std",
+        *POOL_METRICS,
         *(f"qps_{name}" for name in ALL_STATISTICS if name != "mean"),
         *(f"{kind}_tokens_{name}" for kind in ("input", "output") for name in ALL_STATISTICS),
     }

@@ -90,7 +90,6 @@ def enqueue(state: State, rank_id: int, request_id: int) -> None:
     rank = state.ranks[rank_id]
     request = state.requests[request_id]
     request.rank = rank_id
-    request.queued_s = state.clock[0].now_s
     request.next = NONE
     if rank.waiting == 0:
         rank.queue_head = request_id
@@ -185,7 +184,6 @@ def _preempt(state: State, rank_id: int, request_id: int) -> None:
         request.target = request.input + request.generated
         request.phase = WAITING
     state.clock[0].cache_version += state.clock[0].fetch_when_faster  # what fetching saves changed
-    request.queued_s = state.clock[0].now_s
     _leave_seat(state, rank_id, request_id)
     request.next = rank.queue_head if rank.waiting > 0 else NONE
     if rank.waiting == 0:
@@ -244,9 +242,6 @@ def _admit(state: State, rank_id: int) -> int:
     request = state.requests[request_id]
     rank.queue_head = request.next
     rank.waiting -= 1
-    replica = state.replicas[rank.replica]
-    replica.admissions += 1
-    replica.waited_s += clock.now_s - request.queued_s
     state.seats[rank.seats_start + rank.running] = request_id
     rank.running += 1
     if request.phase == HANDED_OFF:

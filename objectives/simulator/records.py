@@ -29,7 +29,9 @@ class RequestRecords:
     from lower tiers, computing the prompt (waits and preemptions between its chunks included),
     waiting for a place in the decode pool, and moving the KV there. The last two are zero where
     one pool does both. `decode_steps` are the steps that gave the tokens after the first: as many
-    as those, or fewer where drafts were accepted.
+    as those, or fewer where drafts were accepted. `entry_pool` is the place, among the scenario's
+    pools, of the one whose queue a request entered first, `decode_pool` that of the one it was
+    handed on to; -1 where there was none.
     """
 
     finished: npt.NDArray[np.bool_]
@@ -52,6 +54,14 @@ class RequestRecords:
     store_hit_tokens: Tokens
     preemptions: Tokens
     decode_steps: Tokens
+    entry_pool: Tokens
+    decode_pool: Tokens
+
+    def waits_s(self, pool: int) -> Seconds:
+        """Waits for admission to a pool, of the measured requests that finished [k]."""
+        told = self.finished & self.measured
+        entered = self.queue_s[told & (self.entry_pool == pool)]
+        return np.concatenate([entered, self.decode_wait_s[told & (self.decode_pool == pool)]])
 
     @property
     def hit_tokens(self) -> Tokens:
@@ -87,9 +97,9 @@ class PoolRecord:
     `decode_request_steps` are its decoding requests summed over its steps: as many as
     `decode_tokens`, or fewer where drafts were accepted. `bubble_fraction` is the share of busy
     time in which pipeline stages (or, where decode is split, attention) waited for one another;
-    `experts_utilization` the share of the run in which the experts' pool worked. `queue_s` is the
-    mean wait for an admission. `batch_steps[n]` are the steps with `n` requests of a replica; the
-    bytes are those of KV over its ranks' network, host and disk links.
+    `experts_utilization` the share of the run in which the experts' pool worked.
+    `batch_steps[n]` are the steps with `n` requests of a replica; the bytes are those of KV over
+    its ranks' network, host and disk links.
     """
 
     role: Role
@@ -104,7 +114,6 @@ class PoolRecord:
     peak_kv_fraction: float
     bubble_fraction: float
     experts_utilization: float
-    queue_s: float
     batch_steps: tuple[int, ...]
     network_bytes: float
     host_bytes: float

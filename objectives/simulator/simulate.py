@@ -428,6 +428,7 @@ def _records(state: State, load: OfferedLoad) -> RequestRecords:
     sent = requests["phase"] != EXPECTED
     finished = requests["phase"] == FINISHED
     received = requests["decode_admitted_s"] >= 0
+    entry_rank = np.where(received, requests["source_rank"], requests["rank"])
 
     def told(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return np.where(finished, values, np.nan)
@@ -455,7 +456,14 @@ def _records(state: State, load: OfferedLoad) -> RequestRecords:
         store_hit_tokens=requests["store_hit"].copy(),
         preemptions=requests["preemptions"].copy(),
         decode_steps=requests["decode_steps"].copy(),
+        entry_pool=np.where(sent, _pools_of(state, entry_rank), NONE),
+        decode_pool=np.where(received, _pools_of(state, requests["rank"]), NONE),
     )
+
+
+def _pools_of(state: State, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] = state.ranks["pool"][ranks]
+    return found
 
 
 def _pool_record(
@@ -478,7 +486,6 @@ def _pool_record(
         kv_capacity_tokens=setup.kv_blocks * block_tokens,
         peak_kv_fraction=float(ranks["peak_blocks"].max()) / max(1, setup.kv_blocks),
         bubble_fraction=_bubble_fraction(setup, replicas),
-        queue_s=float(replicas["waited_s"].sum()) / max(1, int(replicas["admissions"].sum())),
         batch_steps=tuple(np.trim_zeros(state.batches[pool_id], "b").tolist()),
         network_bytes=_moved_bytes(state, ranks["net_link"]),
         host_bytes=_moved_bytes(state, ranks["host_link"]),

@@ -51,7 +51,6 @@ REQUEST = np.dtype(
         ("chain_start", "i8"),  # first prefix block in State.chain
         ("chain_length", "i8"),  # prefix blocks of the prompt
         ("phase", "i8"),
-        ("queued_s", "f8"),  # since when it waits in a queue
         ("rank", "i8"),  # where the request waits or runs
         ("next", "i8"),  # the one behind it in the waiting queue
         ("target", "i8"),  # tokens to have in KV before the next token comes out
@@ -141,8 +140,6 @@ REPLICA = np.dtype(
         ("leap_first_s", "f8"),  # seconds of its first step
         ("leap_slope_s", "f8"),  # what each further step takes more
         ("batch_requests", "i8"),  # requests of the batch just chosen
-        ("admissions", "i8"),
-        ("waited_s", "f8"),  # in its queues, summed over admissions
         ("parts", "i8"),  # parts that the batch just chosen goes round in
         ("leap_own_s", "f8"),  # of split decode: attention's work in the leap's first step,
         ("leap_own_slope_s", "f8"),  # what each further one has more,

@@ -142,7 +142,7 @@ def _show_inside(found: Assessment) -> None:
         [
             (key.replace("_", " "), *(_cell(pool[key]) for pool in pools))
             for key in pools[0]
-            if key != "role"
+            if key not in ("role", "batch_steps")
         ],
     )
     if len(found.classes) > 1:

@@ -56,7 +56,7 @@ def test_every_trial_has_its_metrics_within_their_bands(study: Path) -> None:
     for row in rows:
         assert row["state"] == "complete"
         for name in METRICS:
-            if row[f"{name}_lo"]:
+            if row.get(f"{name}_lo"):
                 low, value, high = (float(row[f"{name}{end}"]) for end in ("_lo", "", "_hi"))
                 assert low <= value <= high
         assert float(row["usd_per_hour"]) > 0

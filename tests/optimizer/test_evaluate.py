@@ -77,6 +77,24 @@ def test_a_goal_without_a_finite_value_is_broken_and_said_so(value: float | None
     assert result.reason == "ttft_p95_ms has no value"
 
 
+@pytest.mark.parametrize(
+    ("metrics", "size", "reason"),
+    [
+        ({}, 0.0, ""),  # no such pool: the bound holds
+        ({"decode_hbm_gb_per_chip": 90.0, "decode_queue_p95_ms": 150.0}, 0.5, ""),
+        ({"decode_hbm_gb_per_chip": 90.0}, 1.0, "decode_queue_p95_ms has no value"),
+    ],
+)
+def test_a_bound_on_a_pool_holds_where_a_plan_has_no_such_pool(
+    metrics: dict[str, float], size: float, reason: str
+) -> None:
+    bound = parse_constraint("decode_queue_p95_ms <= 100")
+    found = replace(assessed(plan_of()), metrics=metrics)
+    result = judged(found, [], [bound])
+    assert result.violations == {str(bound): pytest.approx(size)}
+    assert result.reason == reason
+
+
 def test_an_evaluation_that_breaks_off_is_failed_with_its_reason(
     evaluate: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

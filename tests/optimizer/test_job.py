@@ -83,6 +83,16 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "no direction": ({"objectives": ["ttft_p95_ms"]}, "objectives.0", "minimize METRIC"),
     "no bound": ({"constraints": ["chips < 4"]}, "constraints.0", "METRIC <= NUMBER"),
+    "an objective of a pool that some plans lack": (
+        {"objectives": ["minimize prefill_queue_p95_ms"]},
+        "space.topology",
+        "every plan must have",
+    ),
+    "a bound on a pool that no plan has": (
+        {"constraints": ["midfill_queue_p95_ms <= 10"]},
+        "space.topology",
+        "prefill-midfill-decode",
+    ),
     "goodput without an SLO": (
         {"objectives": ["maximize goodput_requests_per_s_per_chip"]},
         "slo",
@@ -118,6 +128,12 @@ def test_a_wrong_job_is_told_with_file_key_rule_and_remedy(tmp_path: Path, case:
     assert error.key.startswith(key)
     assert words in str(error)
     assert error.remedy
+
+
+def test_pools_may_be_bounded_where_some_plan_has_them(tmp_path: Path) -> None:
+    assert loaded(tmp_path, constraints=["decode_utilization <= 0.9"]).bounds
+    split = {"topology": ["prefill-decode", "prefill-midfill-decode"]}
+    assert loaded(tmp_path, objectives=["minimize prefill_queue_p95_ms"], space=split).goals
 
 
 def test_price_objectives_need_a_price_for_each_chip(

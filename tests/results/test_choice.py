@@ -110,3 +110,7 @@ def test_without_a_feasible_trial_the_rules_are_told() -> None:
     message = str(caught.value)
     assert "no trial is feasible" in message
     assert "memory: refused 3 trials; nearest miss: trial 2, 30.0% beyond (too big)" in message
+
+
+def test_a_condition_on_a_pool_is_none_for_points_without_it(front: ParetoFront) -> None:
+    assert choose(TRIALS, front, where=where("prefill_queue_p95_ms <= 1")) == knee(front)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -241,3 +242,23 @@ def test_without_a_feasible_trial_the_report_says_why_and_draws_nothing(tmp_path
     assert "far too big" not in text and "memory" in text
     assert "Plotly" not in text
     assert (tmp_path / "report.html").stat().st_size < 20_000
+
+
+def test_each_pool_of_the_front_is_told_with_its_batches(tmp_path: Path) -> None:
+    inside = {"prefill_utilization": 0.625, "prefill_batch_p95": 17.0, "decode_utilization": 0.5}
+    told = [replace(TRIALS[1], metrics={**TRIALS[1].metrics, **inside})]
+    text = report(tmp_path / "report.html", trials=told)
+    rows = text.split("Inside the pools")[1].split("</table>")[0].split("<tr>")[2:]
+    assert ["prefill: 2x[TP4] h100" in rows[0], "decode: 1x[DPAEP8] h200" in rows[1]] == [True] * 2
+    assert "0.625" in rows[0] and ">17<" in rows[0] and ">-<" in rows[1]
+
+
+def test_pools_under_several_workloads_have_a_row_for_each(tmp_path: Path) -> None:
+    inside = {f"{pool}_utilization@{of}": 0.5 for pool in ("prefill", "decode") for of in "ab"}
+    told = [replace(TRIALS[1], metrics={**TRIALS[1].metrics, **inside, "chips@mean": 1.0})]
+    text = report(tmp_path / "report.html", trials=told)
+    assert text.count("@a</td>") == text.count("@b</td>") == 2
+
+
+def test_without_figures_of_pools_there_is_no_table_of_them(text: str) -> None:
+    assert "Inside the pools" not in text
