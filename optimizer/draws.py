@@ -19,7 +19,17 @@ Option = TypeVar("Option")
 Parameters = dict[str, float | str]
 
 # What a space decides about a plan; the rest is given by the job.
-_SEARCHED = ("topology", "engine", "precision", "kv", "router", "load")
+_SEARCHED = (
+    "topology",
+    "engine",
+    "precision",
+    "speculation",
+    "kv",
+    "midfill_tokens",
+    "ping_pong",
+    "router",
+    "load",
+)
 _OF_A_POOL = {
     "chips_per_replica",
     "tp",
@@ -188,6 +198,7 @@ def _answer(plan: DeploymentPlan, name: str) -> object:
         "engine": joint_word([plan.settings(pool).engine for pool in plan.pools]),
         "weights": plan.precision.weights,
         "kv": joint_word([plan.settings(pool).precision.kv for pool in plan.pools]),
+        "drafts": str(plan.speculation.depth if plan.speculation else 0),
         "chips": "+".join(pool.chip for pool in plan.pools),
         "host_gb_per_chip": plan.kv.host_gb_per_chip,
         "ssd_gb_per_chip": plan.kv.ssd_gb_per_chip,
@@ -197,6 +208,7 @@ def _answer(plan: DeploymentPlan, name: str) -> object:
         "layerwise": plan.kv.layerwise,
         "idle_limit_s": plan.kv.idle_limit_s,
         "midfill_threshold_tokens": plan.midfill_tokens,
+        "micro_batches": plan.ping_pong,
         "router": plan.router,
         "load": plan.load,
     }

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -37,7 +37,7 @@ from optimizer.job_checks import check_together
 from spaces import catalog
 from spaces.documents import Document, dump_yaml, read_yaml, validated
 from spaces.errors import InputError, did_you_mean
-from spaces.options import OneOrMore, SpaceOptions, chips_key
+from spaces.options import OneOrMore, Several, SpaceOptions, distinct
 from spaces.plan import LOAD_AXES, EngineName, Role
 from spaces.precision import KvDtype, WeightsName
 from spaces.site import OperatorCosts
@@ -71,12 +71,10 @@ def _canonical(found: Callable[[str], Any]) -> BeforeValidator:
     return BeforeValidator(lambda name: found(str(name)).name)
 
 
-Engines = Annotated[
-    tuple[Annotated[EngineName, _canonical(catalog.engine)], ...], OneOrMore, Field(min_length=1)
-]
+Engines = Several[Annotated[EngineName, _canonical(catalog.engine)]]
 Weights = Annotated[WeightsName, _one_of("native", "bf16", "fp8", "mxfp4", "nvfp4", "int4")]
 Kv = Annotated[KvDtype, _one_of("bf16", "fp8")]
-Kvs = Annotated[tuple[Kv, ...], OneOrMore, Field(min_length=1)]
+Kvs = Several[Kv]
 
 
 def _for_all_or_by_role(value: Any) -> str:
@@ -134,7 +132,7 @@ class PrecisionChoice(Document):
     KV formats are those of all pools of a plan alike, or those of each role.
     """
 
-    weights: Annotated[tuple[Weights, ...], OneOrMore, Field(min_length=1)] = ("native",)
+    weights: Several[Weights] = ("native",)
     kv: KvChoice = ("bf16",)
 
 
@@ -260,7 +258,7 @@ class LoadRange(LoadRules):
 class SpeculationChoice(Document):
     """The depths of speculation to search, 0 being none, and how often drafts are accepted."""
 
-    depth: Annotated[tuple[NonNegativeInt, ...], OneOrMore, Field(min_length=1)]
+    depth: Several[NonNegativeInt]
     acceptance: str | tuple[float, ...] = "mtp"
 
     @field_validator("acceptance", mode="before")
@@ -273,7 +271,7 @@ class SpeculationChoice(Document):
         """One speculation for each depth, None for 0."""
         return tuple(
             Speculation(depth=depth, acceptance=self.acceptance) if depth else None
-            for depth in sorted(set(self.depth))
+            for depth in sorted(self.depth)
         )
 
     @model_validator(mode="after")
@@ -390,9 +388,11 @@ class Job(Document):
     @field_validator("space", mode="after")
     @classmethod
     def _canonical_chips(cls, space: SpaceOptions) -> SpaceOptions:
-        keys = [chips_key(role) for role in get_args(Role)]
-        names = {key: tuple(_named(key, name) for name in getattr(space, key)) for key in keys}
-        return space.model_copy(update=names)
+        pools = {
+            role: pool.model_copy(update={"chips": distinct(_named(role, pool.chips))})
+            for role, pool in space.pools.items()
+        }
+        return space.model_copy(update={"pools": pools})
 
     @property
     def goals(self) -> tuple[Objective, ...]:
@@ -483,11 +483,12 @@ def _located(parse: Callable[[str], Any], text: str, index: int) -> Any:
         raise error.located("", str(index)) from None
 
 
-def _named(key: str, chip: str) -> str:
+def _named(role: str, chips: tuple[str, ...]) -> tuple[str, ...]:
+    """The chips of a pool by the catalogue's names."""
     try:
-        return catalog.chip(chip).name
+        return tuple(catalog.chip(chip).name for chip in chips)
     except InputError as error:
-        raise error.located("", key) from None
+        raise error.located("", f"pools.{role}.chips") from None
 
 
 def _number(value: float) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, get_args
+from typing import Protocol
 
 from objectives.goals import Constraint, Objective
 from objectives.metrics import MEAN, metric_of, pool_of, split_name
 from objectives.weighted import mean_over
 from spaces import catalog
 from spaces.errors import InputError
-from spaces.options import SpaceOptions, chips_key
+from spaces.options import SpaceOptions
 from spaces.plan import TOPOLOGY_ROLES, EngineName, Role
 from spaces.precision import KvDtype
 
@@ -86,12 +86,12 @@ def _trace_is_there(job: CheckedJob) -> None:
 
 
 def _roles_have_chips_of_the_budget(job: CheckedJob) -> None:
-    for key in (chips_key(role) for role in get_args(Role)):
-        for name in getattr(job.space, key):
+    for role, pool in job.space.pools.items():
+        for name in pool.chips:
             if name not in job.chips:
                 raise InputError(
                     "a chip of the space must be in the budget",
-                    key=f"space.{key}",
+                    key=f"space.pools.{role}.chips",
                     value=name,
                     remedy=f"add it to `chips`, or choose among {', '.join(job.chips)}",
                 )

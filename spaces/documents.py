@@ -163,6 +163,15 @@ def _told(
         return InputError("this key is required", where=where, key=key)
     if first["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_kind(context, where, path)
+    if first["type"] == "literal_error":
+        known = re.findall(r"'([^']*)'", context["expected"])
+        return InputError(
+            "must be a known name",
+            where=where,
+            key=key,
+            value=first["input"],
+            remedy=did_you_mean(str(first["input"]), known),
+        )
     rule = first["msg"].removeprefix("Value error, ")
     return InputError(rule[0].lower() + rule[1:], where=where, key=key, value=first["input"])
 

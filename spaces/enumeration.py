@@ -6,7 +6,7 @@ at these tables, and makes objects of the few plans it wants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from spaces.branch import Branch
 from spaces.layouts import with_batch
-from spaces.plan import TOPOLOGY_ROLES, DeploymentPlan, Load, Pool
+from spaces.plan import DeploymentPlan, Load, Pool
+from spaces.site import ChipBudget
 from spaces.space import SearchSpace
 
 Ints = npt.NDArray[np.int64]
@@ -129,31 +130,32 @@ def _branch(space: SearchSpace, branch: Branch) -> BranchPlans:
         )
         for layouts in space.legal[branch]
     )
-    left = {kind: budget.most for kind, budget in space.site.budget.items()}
-    pairs = "decode-experts" in TOPOLOGY_ROLES[branch.topology]
-    variant, replicas = _combinations(branch.chips, variants, left, pairs)
+    allowed = [space.options.of(role).replicas for role in branch.roles]
+    variant, replicas = _combinations(branch, variants, space.site.budget, allowed)
     return BranchPlans(branch, variants, variant, replicas, space.settings(branch), space.loads)
 
 
 def _combinations(
-    chips: Sequence[str],
+    branch: Branch,
     variants: Sequence[Sequence[Pool]],
-    budget: dict[str, int],
-    last_is_paired: bool,
+    budget: Mapping[str, ChipBudget],
+    allowed: Sequence[Sequence[int]],
 ) -> tuple[Ints, Ints]:
-    """Every choice of a variant and replicas for each pool that stays within the chip budget.
+    """Every choice of a variant and replicas for each pool that keeps the chip budget.
 
     Pools are added one by one: what can be added to a combination is, with the additions sorted
-    by their chips, a leading part of them. A last pool that is paired with the one before it has
-    as many replicas.
+    by their chips, a leading part of them. Experts have as many replicas as the attention before
+    them; of other pools any number is `allowed` where none is named.
     """
     variant = np.zeros((1, 0), dtype=np.int64)
     replicas = np.zeros((1, 0), dtype=np.int64)
-    left = {kind: np.array([most]) for kind, most in budget.items()}
-    for number, (chip, pools) in enumerate(zip(chips, variants, strict=True)):
-        paired = last_is_paired and number == len(variants) - 1
+    left = {kind: np.array([chips.most]) for kind, chips in budget.items()}
+    for chip, role, pools, numbers in zip(
+        branch.chips, branch.roles, variants, allowed, strict=True
+    ):
+        paired = role == "decode-experts"
         times = replicas[:, -1] if paired else np.ones(len(variant), dtype=np.int64)
-        place, count, size = _additions(pools, budget[chip], most=1 if paired else None)
+        place, count, size = _additions(pools, budget[chip].most, (1,) if paired else numbers)
         fitting = np.searchsorted(size, left[chip] // times, side="right")
         row = np.repeat(np.arange(len(variant)), fitting)
         added = np.arange(len(row)) - np.repeat(np.cumsum(fitting) - fitting, fitting)
@@ -161,17 +163,23 @@ def _combinations(
         replicas = np.column_stack([replicas[row], times[row] * count[added]])
         left = {kind: chips_left[row] for kind, chips_left in left.items()}
         left[chip] = left[chip] - times[row] * size[added]
-    return variant, replicas
+    enough = np.ones(len(variant), dtype=np.bool_)
+    for kind, chips in budget.items():
+        enough &= left[kind] <= chips.most - chips.least
+    return variant[enough], replicas[enough]
 
 
-def _additions(pools: Sequence[Pool], budget: int, most: int | None) -> tuple[Ints, Ints, Ints]:
-    """Places in `pools`, replicas (up to `most`), chips of all that a budget allows, by chips."""
+def _additions(
+    pools: Sequence[Pool], budget: int, allowed: Sequence[int]
+) -> tuple[Ints, Ints, Ints]:
+    """Places in `pools`, replicas, chips of all that a budget allows, by chips."""
     sizes = np.array([pool.chips_per_replica for pool in pools])
     within = budget // sizes
-    most_of_each = within if most is None else np.minimum(within, most)
-    place = np.repeat(np.arange(len(pools)), most_of_each)
-    before = np.cumsum(most_of_each) - most_of_each
-    count = 1 + np.arange(len(place)) - np.repeat(before, most_of_each)
+    place = np.repeat(np.arange(len(pools)), within)
+    count = 1 + np.arange(len(place)) - np.repeat(np.cumsum(within) - within, within)
+    if allowed:
+        named = np.isin(count, np.array(allowed))
+        place, count = place[named], count[named]
     size = sizes[place] * count
     order = np.argsort(size, kind="stable")
     return place[order], count[order], size[order]

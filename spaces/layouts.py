@@ -8,82 +8,86 @@ from itertools import product
 from spaces.draw import Draw
 from spaces.feasibility import (
     Infeasible,
+    batch_within_step,
     decode_can_be_split,
     drafts_can_be_had,
     engine_runs_it,
+    figures_are_known,
     layout_conflict,
     memory_suffices,
     pools_exchange_kv,
+    stages_even_enough,
 )
 from spaces.options import SpaceOptions
 from spaces.plan import DeploymentPlan, Pool
 from spaces.site import Site
 
-# Prompts in progress at once on a rank of a prefill or midfill pool: more than its steps have room
-# for.
-PREFILL_SEQS = 32
+_LAYOUT_RULES = (
+    engine_runs_it,
+    pools_exchange_kv,
+    drafts_can_be_had,
+    decode_can_be_split,
+    stages_even_enough,
+    figures_are_known,
+    batch_within_step,
+)
 
 
-_LAYOUT_RULES = (engine_runs_it, pools_exchange_kv, drafts_can_be_had, decode_can_be_split)
-
-
-def candidate_layouts(
+def tried_layouts(
     plan: DeploymentPlan, pool: Pool, site: Site, options: SpaceOptions
 ) -> Iterator[Pool]:
-    """The layouts of `pool` that divide the model, suit the engine and stay in the budget.
+    """The layouts of `pool` that the options name, legal or not, at their smallest batch.
 
-    `plan` gives engine and formats, `pool` role, chip and batch. Memory is not looked at.
+    `plan` gives engine and formats, `pool` role and chip.
     """
-    budget = site.budget[pool.chip].most
+    named = _named_batches(plan, pool, options)
+    within = (b for b in named if b[1] * plan.verified_tokens(pool) <= b[0])
+    smallest = with_batch(pool, *next(within, named[0]))
     for tp, pp, dp in _ranks(pool, options):
         for ep in _expert_sizes(plan, pool, site, options, tp * dp):
-            layout = pool.model_copy(update={"tp": tp, "pp": pp, "dp": dp, "ep": ep})
-            if layout.chips_per_replica > budget:
-                continue
-            alone = plan.model_copy(update={"pools": (layout,)})
-            runs = all(rule(alone, site) is None for rule in _LAYOUT_RULES)
-            if runs and not layout_conflict(layout, site):
-                yield layout
+            yield smallest.model_copy(update={"tp": tp, "pp": pp, "dp": dp, "ep": ep})
 
 
-def _ranks(pool: Pool, options: SpaceOptions) -> Iterator[tuple[int, int, int]]:
-    """(tp, pp, dp) of the options; experts alone have ranks of one kind, as many as either's."""
-    if pool.role != "decode-experts":
-        yield from product(
-            options.tensor_parallel, options.pipeline_parallel, options.data_parallel
-        )
-        return
-    for ranks in sorted({*options.tensor_parallel, *options.data_parallel}):
-        yield ranks, 1, 1
-
-
-def memory_refusal(plan: DeploymentPlan, pool: Pool, site: Site) -> Infeasible | None:
-    """Why the weights, a step and the longest request do not fit on the pool's chips, if so."""
-    return memory_suffices(plan.model_copy(update={"pools": (pool,)}), site)
+def layout_refusal(plan: DeploymentPlan, layout: Pool, site: Site) -> Infeasible | None:
+    """Why a layout cannot be, whatever pools are beside it; at its batch."""
+    most = site.budget[layout.chip].most
+    if layout.chips_per_replica > most:
+        reason = f"a replica takes {layout.chips_per_replica} {layout.chip}, the budget has {most}"
+        return Infeasible("budget", reason, layout.chips_per_replica / most - 1)
+    alone = plan.model_copy(update={"pools": (layout,)})
+    for rule in _LAYOUT_RULES:
+        refusal = rule(alone, site)
+        if refusal is not None:
+            return refusal
+    if conflict := layout_conflict(layout, site):
+        return Infeasible("layout", conflict, 1.0)
+    return memory_suffices(alone, site)
 
 
 def legal_batches(
     plan: DeploymentPlan, pool: Pool, site: Site, options: SpaceOptions
 ) -> tuple[tuple[int, int], ...]:
-    """The (max_num_batched_tokens, max_num_seqs) that fit, ascending.
+    """The (max_num_batched_tokens, max_num_seqs) that fit, ascending."""
+    found = []
+    for step, seats in _named_batches(plan, pool, options):
+        alone = plan.model_copy(update={"pools": (with_batch(pool, step, seats),)})
+        if all(rule(alone, site) is None for rule in (batch_within_step, memory_suffices)):
+            found.append((step, seats))
+    return tuple(found)
 
-    The seats of a prefill or midfill pool are fixed, and a decode pool's steps are as small as its
-    seats let them be: neither changes what such a pool can do. Experts alone have no limits.
-    """
+
+def _named_batches(
+    plan: DeploymentPlan, pool: Pool, options: SpaceOptions
+) -> tuple[tuple[int, int], ...]:
+    """The batches that the options name, legal or not; experts alone have no limits."""
     if pool.role == "decode-experts":
         return ((pool.max_num_batched_tokens, pool.max_num_seqs),)
-    prompts = pool.role in ("prefill", "midfill")
-    seqs = (PREFILL_SEQS,) if prompts else tuple(sorted(options.max_num_seqs))
-    tokens, each = sorted(options.max_num_batched_tokens), plan.verified_tokens(pool)
-    if pool.role in ("decode", "decode-attention"):
-        pairs = [(max(tokens[0], seats * each), seats) for seats in seqs]
-    else:
-        pairs = [(step, seats) for step, seats in product(tokens, seqs) if seats * each <= step]
-    return tuple(
-        (step, seats)
-        for step, seats in pairs
-        if memory_refusal(plan, with_batch(pool, step, seats), site) is None
-    )
+    own, each = options.of(pool.role), plan.verified_tokens(pool)
+    tokens, seqs = sorted(own.max_num_batched_tokens), sorted(own.max_num_seqs)
+    if not tokens:
+        least = min(options.max_num_batched_tokens)
+        return tuple((max(least, seats * each), seats) for seats in seqs)
+    return tuple(product(tokens, seqs))
 
 
 def with_batch(pool: Pool, step_tokens: int, seats: int) -> Pool:
@@ -101,10 +105,24 @@ def draw_layout(draw: Draw, layouts: Sequence[Pool]) -> Pool:
     return layouts[0]
 
 
+def _ranks(pool: Pool, options: SpaceOptions) -> Iterator[tuple[int, int, int]]:
+    """(tp, pp, dp) of the options; experts alone have ranks of one kind, as many as either's."""
+    own = options.of(pool.role)
+    if pool.role != "decode-experts":
+        yield from product(own.tensor_parallel, own.pipeline_parallel, own.data_parallel)
+        return
+    named = options.pools.get(pool.role)
+    ranks = named.tensor_parallel if named else ()
+    for number in sorted({*ranks} or {*own.tensor_parallel, *own.data_parallel}):
+        yield number, 1, 1
+
+
 def _expert_sizes(
     plan: DeploymentPlan, pool: Pool, site: Site, options: SpaceOptions, ranks: int
-) -> list[int]:
-    if site.model.moe is None or not pool.holds_experts:
+) -> Sequence[int]:
+    if not pool.holds_experts:
         return [1]
-    known = site.engines[plan.settings(pool).engine].expert_parallel_choices(ranks)
-    return [ep for ep in known if not options.expert_parallel or ep in options.expert_parallel]
+    if wanted := options.of(pool.role).expert_parallel:
+        return wanted
+    engine = site.engines[plan.settings(pool).engine]
+    return engine.expert_parallel_choices(ranks) if site.model.moe else [1]

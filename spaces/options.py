@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from spaces.documents import Document
+from spaces.errors import InputError
 from spaces.plan import (
     DEFAULT_MICRO_BATCHES,
     DEFAULT_MIDFILL_TOKENS,
@@ -17,60 +25,93 @@ from spaces.plan import (
     Topology,
 )
 
+Option = TypeVar("Option")
+
+# Prompts in progress at once on a rank of a prefill or midfill pool: more than its steps have room
+# for.
+PREFILL_SEQS = 32
+
 
 def _listed(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else (value,)
 
 
+def distinct(values: tuple[Option, ...]) -> tuple[Option, ...]:
+    """The values in their order, each once."""
+    return tuple(dict.fromkeys(values))
+
+
 OneOrMore = BeforeValidator(_listed)
-Sizes = Annotated[tuple[PositiveInt, ...], OneOrMore, Field(min_length=1)]
+# A value or a list of values to choose from; `Several` needs at least one.
+AnyOf = Annotated[tuple[Option, ...], OneOrMore, AfterValidator(distinct)]
+Several = Annotated[tuple[Option, ...], OneOrMore, Field(min_length=1), AfterValidator(distinct)]
 NonNegative = Annotated[float, Field(ge=0)]
+
+
+class PoolOptions(Document):
+    """What one pool may have, in place of what all may; an empty list leaves it at that."""
+
+    chips: AnyOf[str] = ()
+    replicas: AnyOf[PositiveInt] = ()
+    tensor_parallel: AnyOf[PositiveInt] = ()
+    pipeline_parallel: AnyOf[PositiveInt] = ()
+    data_parallel: AnyOf[PositiveInt] = ()
+    expert_parallel: AnyOf[PositiveInt] = ()
+    max_num_seqs: AnyOf[PositiveInt] = ()
+    max_num_batched_tokens: AnyOf[PositiveInt] = ()
 
 
 class SpaceOptions(Document):
     """The dimensions of the search; a single value pins one.
 
-    An empty `expert_parallel` stands for every size the engine can run, and empty lists of chips
-    for every kind in the budget.
+    Empty `replicas` stand for as many as the budget has room for, an empty `expert_parallel` for
+    every size the engine can run. `pools` narrows single pools.
     """
 
-    topology: Annotated[tuple[Topology, ...], OneOrMore, Field(min_length=1)] = (
-        "aggregated",
-        "prefill-decode",
-    )
-    tensor_parallel: Sizes = (1, 2, 4, 8, 16)
-    pipeline_parallel: Sizes = (1, 2, 4)
-    data_parallel: Sizes = (1, 2, 4, 8, 16, 32, 64)
-    expert_parallel: Annotated[tuple[PositiveInt, ...], OneOrMore] = ()
-    max_num_seqs: Sizes = (8, 16, 32, 64, 128, 256, 512)
-    max_num_batched_tokens: Sizes = (2048, 4096, 8192, 16384)
-    host_gb_per_chip: Annotated[tuple[NonNegative, ...], OneOrMore, Field(min_length=1)] = (0.0,)
-    ssd_gb_per_chip: Annotated[tuple[NonNegative, ...], OneOrMore, Field(min_length=1)] = (0.0,)
-    shared_gb: Annotated[tuple[NonNegative, ...], OneOrMore, Field(min_length=1)] = (0.0,)
-    retention: Annotated[tuple[Retention, ...], OneOrMore, Field(min_length=1)] = ("lru",)
-    fetch: Annotated[tuple[Fetch, ...], OneOrMore, Field(min_length=1)] = ("always",)
-    layerwise: Annotated[tuple[bool, ...], OneOrMore, Field(min_length=1)] = (False,)
-    idle_limit_s: Annotated[tuple[PositiveFloat, ...], OneOrMore, Field(min_length=1)] = (300.0,)
-    midfill_threshold_tokens: Sizes = (DEFAULT_MIDFILL_TOKENS,)
-    micro_batches: Sizes = (DEFAULT_MICRO_BATCHES,)
-    router: Annotated[tuple[Router, ...], OneOrMore, Field(min_length=1)] = ("least-loaded",)
-    aggregated_chips: Annotated[tuple[str, ...], OneOrMore] = ()
-    prefill_chips: Annotated[tuple[str, ...], OneOrMore] = ()
-    midfill_chips: Annotated[tuple[str, ...], OneOrMore] = ()
-    decode_chips: Annotated[tuple[str, ...], OneOrMore] = ()
-    decode_attention_chips: Annotated[tuple[str, ...], OneOrMore] = ()
-    decode_experts_chips: Annotated[tuple[str, ...], OneOrMore] = ()
+    topology: Several[Topology] = ("aggregated", "prefill-decode")
+    replicas: AnyOf[PositiveInt] = ()
+    tensor_parallel: Several[PositiveInt] = (1, 2, 4, 8, 16)
+    pipeline_parallel: Several[PositiveInt] = (1, 2, 4)
+    data_parallel: Several[PositiveInt] = (1, 2, 4, 8, 16, 32, 64)
+    expert_parallel: AnyOf[PositiveInt] = ()
+    max_num_seqs: Several[PositiveInt] = (8, 16, 32, 64, 128, 256, 512)
+    max_num_batched_tokens: Several[PositiveInt] = (2048, 4096, 8192, 16384)
+    pools: dict[Role, PoolOptions] = Field(default_factory=dict)
+    host_gb_per_chip: Several[NonNegative] = (0.0,)
+    ssd_gb_per_chip: Several[NonNegative] = (0.0,)
+    shared_gb: Several[NonNegative] = (0.0,)
+    retention: Several[Retention] = ("lru",)
+    fetch: Several[Fetch] = ("always",)
+    layerwise: Several[bool] = (False,)
+    idle_limit_s: Several[PositiveFloat] = (300.0,)
+    midfill_threshold_tokens: Several[PositiveInt] = (DEFAULT_MIDFILL_TOKENS,)
+    micro_batches: Several[PositiveInt] = (DEFAULT_MICRO_BATCHES,)
+    router: Several[Router] = ("least-loaded",)
 
-    def chips(self, role: Role) -> tuple[str, ...]:
-        """The chip kinds asked for in a role; none means any."""
-        chosen: tuple[str, ...] = getattr(self, chips_key(role))
-        return chosen
+    @model_validator(mode="after")
+    def _experts_follow_their_attention(self) -> SpaceOptions:
+        own = self.pools.get("decode-experts", PoolOptions())
+        for key in ("replicas", "data_parallel", "max_num_seqs", "max_num_batched_tokens"):
+            if getattr(own, key):
+                raise InputError(
+                    "a decode-experts pool works for the requests of the decode-attention pool",
+                    key=f"pools.decode-experts.{key}",
+                    value=list(getattr(own, key)),
+                    remedy="set it for decode-attention",
+                )
+        return self
 
+    def of(self, role: Role) -> PoolOptions:
+        """What a pool may have: its own values, and where it has none those of all pools.
 
-def chips_key(role: Role) -> str:
-    """The key of `SpaceOptions` that names the chip kinds of a role.
-
-    >>> chips_key("decode-attention")
-    'decode_attention_chips'
-    """
-    return f"{role.replace('-', '_')}_chips"
+        Two batch limits are no choice unless the pool has values of its own, for they change
+        nothing: the seats of a prefill or midfill pool, and the step tokens of a decode pool. Of
+        the latter there are none here: a step has as few as the seats need.
+        """
+        own = self.pools.get(role, PoolOptions())
+        shared = {key: getattr(self, key, ()) for key in PoolOptions.model_fields}
+        if role in ("prefill", "midfill"):
+            shared["max_num_seqs"] = (PREFILL_SEQS,)
+        if role in ("decode", "decode-attention"):
+            shared["max_num_batched_tokens"] = ()
+        return PoolOptions(**{key: getattr(own, key) or shared[key] for key in shared})

@@ -68,9 +68,10 @@ def optimize(
     from optimizer.evaluate import Evaluator
     from optimizer.executors import opened_executor
     from optimizer.problem import posed
+    from spaces.unused import unused_values
 
     wanted, problem = posed(job, trials=trials, timeout_s=timeout, seed=seed)
-    for note in problem.notes:
+    for note in (*problem.notes, *unused_values(problem.space)):
         say(f"note: {note}")
     if dry_run:
         _dry_run(wanted, problem)

@@ -25,6 +25,20 @@ SPACES = {
         engine=["vllm", "sglang"],
         space={"host_gb_per_chip": [0, 64], "router": ["round-robin", "prefix-affinity"]},
     ),
+    "drafts, tiers and three pools": job_of(
+        model="deepseek-r1",
+        chips={"h200": {"min": 24, "max": 40}},
+        speculation={"depth": [0, 1, 3]},
+        space={
+            "topology": ["aggregated", "prefill-midfill-decode", "prefill-decode+afd"],
+            "tensor_parallel": 8,
+            "data_parallel": 1,
+            "shared_gb": 1000,
+            "retention": "write-through",
+            "midfill_threshold_tokens": [1000, 5000],
+            "micro_batches": [2, 3],
+        },
+    ),
     "mixture of experts": job_of(model="gpt-oss-120b", engine="sglang"),
 }
 

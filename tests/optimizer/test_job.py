@@ -102,13 +102,13 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "an SLO of nothing": ({"slo": {}}, "slo", "ttft_ms, tpot_ms"),
     "a negative SLO": ({"slo": {"ttft_ms": -1}}, "slo.ttft_ms", "greater than 0"),
     "chips of the space beyond the budget": (
-        {"space": {"decode_chips": ["h200"]}},
-        "space.decode_chips",
+        {"space": {"pools": {"decode": {"chips": ["h200"]}}}},
+        "space.pools.decode.chips",
         "choose among h100",
     ),
     "unknown chips of the space": (
-        {"space": {"prefill_chips": "h2000"}},
-        "space.prefill_chips",
+        {"space": {"pools": {"prefill": {"chips": "h2000"}}}},
+        "space.pools.prefill.chips",
         "did you mean h200",
     ),
     "unknown topology": ({"space": {"topology": "diagonal"}}, "space.topology", "aggregated"),
@@ -183,7 +183,7 @@ def test_aliases_scalars_and_spellings_become_canonical(tmp_path: Path) -> None:
         objectives="minimize  usd_per_m_output_tokens",
         constraints=["ttft_p95_ms<=2000.50", "chips >= 4"],
         prices={"gb200-nvl72": 3},
-        space={"decode_chips": "GB200"},
+        space={"pools": {"decode": {"chips": "GB200"}}},
     )
     assert (job.model, list(job.chips), job.engine) == ("deepseek-r1", ["gb200"], ("trtllm",))
     assert (job.chips["gb200"].min, job.chips["gb200"].max) == (8, 64)
@@ -192,7 +192,7 @@ def test_aliases_scalars_and_spellings_become_canonical(tmp_path: Path) -> None:
     assert job.objectives == ("minimize usd_per_m_output_tokens",)
     assert job.constraints == ("ttft_p95_ms <= 2000.5", "chips >= 4")
     assert job.prices == {"gb200": 3.0}
-    assert job.space.decode_chips == ("gb200",)
+    assert job.space.pools["decode"].chips == ("gb200",)
 
 
 def test_the_resolved_job_reads_back_equal_from_another_folder(tmp_path: Path) -> None:

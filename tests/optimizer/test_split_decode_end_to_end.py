@@ -35,12 +35,14 @@ JOB: dict[str, Any] = {
         "max_num_seqs": 64,
         "max_num_batched_tokens": 8192,
         "data_parallel": [1, 8],
-        "prefill_chips": "h200",
-        "midfill_chips": "h200",
-        "decode_attention_chips": "h200",
-        "decode_experts_chips": "mi355x",
+        "pools": {
+            "prefill": {"chips": "h200"},
+            "midfill": {"chips": "h200"},
+            "decode-attention": {"chips": "h200"},
+            "decode-experts": {"chips": "mi355x"},
+        },
     },
-    "search": {"trials": 16, "seed": 1},
+    "search": {"trials": 16, "seed": 1, "sampler": "qmc"},  # goes everywhere
 }
 
 
@@ -54,8 +56,13 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "job.yaml").write_text(dump_yaml(JOB))
     result = call("optimize", folder / "job.yaml", "--out", folder / "study")
     assert result.exit_code == 0, result.stderr
-    assert "sampler estimate" in result.stderr
     return folder / "study"
+
+
+def test_the_usual_choice_is_the_estimate(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(dump_yaml(JOB | {"search": {"trials": 16}}))
+    result = call("optimize", tmp_path / "job.yaml", "--dry-run")
+    assert "sampler estimate" in result.stdout, result.stderr
 
 
 def test_both_topologies_are_simulated_with_and_without_drafts(study: Path) -> None:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from spaces.draw import RandomDraw
 from spaces.errors import NothingFeasible
 from spaces.feasibility import infeasible
-from spaces.options import SpaceOptions
+from spaces.options import PoolOptions, SpaceOptions
 from spaces.plan import DeploymentPlan
 from spaces.space import SearchSpace
+from spaces.unused import unused_values
 from tests.spaces.worlds import site_of, space_of
 
 Option = TypeVar("Option")
@@ -54,6 +55,18 @@ SPACES = {
         ),
     ),
     "drafts or none": space_of(site_of("deepseek-r1", {"h200": 16}), depths=(0, 1, 3)),
+    "16 to 32 of one kind, all of another": space_of(
+        site_of("deepseek-v3", {"h200": (16, 32), "b200": (8, 8)}),
+        SpaceOptions(tensor_parallel=(4, 8), pipeline_parallel=(1,), data_parallel=(1, 2)),
+    ),
+    "at least 40 with attention and experts apart": space_of(
+        site_of("deepseek-v3", {"h200": (40, 48)}),
+        SpaceOptions(topology=("prefill-decode+afd",), tensor_parallel=(1, 8)),
+    ),
+    "chips without figures": space_of(
+        site_of("llama-3.1-8b", {"mi455x": 100, "mi355x": 8}),
+        SpaceOptions(host_gb_per_chip=(0.0, 100.0), shared_gb=(0.0, 1000.0)),
+    ),
     "gpt-oss in sglang": space_of(
         site_of("gpt-oss-120b", {"h200": 8}, engine="sglang"), engines=("sglang",)
     ),
@@ -109,6 +122,14 @@ def test_no_name_is_asked_twice_in_one_draw(name: str) -> None:
         assert len(set(draw.names)) == len(draw.names), seed
 
 
+CHIPS: tuple[dict[str, int | tuple[int, int]], ...] = (
+    {"h200": 24},
+    {"h200": 16, "b200": 8},
+    {"h200": (16, 24)},
+    {"h200": (9, 16), "b200": (8, 16)},
+)
+
+
 def test_size_is_the_number_of_different_plans() -> None:
     options = SpaceOptions(
         tensor_parallel=(4, 8),
@@ -118,7 +139,7 @@ def test_size_is_the_number_of_different_plans() -> None:
         max_num_batched_tokens=(2048,),
         host_gb_per_chip=(0.0, 100.0),
     )
-    for chips in ({"h200": 24}, {"h200": 16, "b200": 8}):
+    for chips in CHIPS:
         space = space_of(site_of("deepseek-v3", chips), options, concurrencies=(1, 64))
         plans = [plan.point_id for plan in every_plan(space)]
         assert len(set(plans)) == len(plans) == space.size() > 100
@@ -178,9 +199,127 @@ def test_pinned_dimensions_stay_pinned() -> None:
         assert plan.router == "round-robin"
 
 
+def test_the_least_number_of_chips_cannot_be_missed() -> None:
+    space = SPACES["16 to 32 of one kind, all of another"]
+    plans = [space.plan(RandomDraw(seed)) for seed in range(200)]
+    counts = [plan.chips_by_kind for plan in plans]
+    assert {count["b200"] for count in counts} == {8}
+    assert min(count["h200"] for count in counts) == 16
+    assert max(count["h200"] for count in counts) == 32
+    assert {len(plan.pools) for plan in plans} == {2}, "one pool cannot lie on both kinds"
+
+
+def test_replicas_are_narrowed_for_all_pools_or_for_one() -> None:
+    options = SpaceOptions(
+        tensor_parallel=(8,),
+        replicas=(1, 3),
+        pools={"prefill": PoolOptions(replicas=(2,)), "decode": PoolOptions(data_parallel=(1,))},
+    )
+    space = space_of(site_of("deepseek-v3", {"h200": 48}), options, concurrencies=(8,))
+    plans = list(every_plan(space))
+    assert len({plan.point_id for plan in plans}) == len(plans) == space.size()
+    found = {(pool.role, pool.replicas) for plan in plans for pool in plan.pools}
+    assert found == {
+        ("aggregated", 1),
+        ("aggregated", 3),
+        ("prefill", 2),
+        ("decode", 1),
+        ("decode", 3),
+    }
+    assert all(plan.pool("decode").dp == 1 for plan in plans if len(plan.pools) == 2)
+
+
+def test_batches_of_one_pool_are_its_own() -> None:
+    options = SpaceOptions(
+        topology=("prefill-decode",),
+        max_num_seqs=(64,),
+        pools={
+            "prefill": PoolOptions(max_num_seqs=(4,), max_num_batched_tokens=(16384,)),
+            "decode": PoolOptions(max_num_batched_tokens=(32, 64, 512)),
+        },
+    )
+    space = space_of(site_of("deepseek-v3", {"h200": 32}), options)
+    plans = [space.plan(RandomDraw(seed)) for seed in range(60)]
+    assert {(p.pools[0].max_num_batched_tokens, p.pools[0].max_num_seqs) for p in plans} == {
+        (16384, 4)
+    }
+    assert {p.pools[1].max_num_batched_tokens for p in plans} == {64, 512}, "32 hold no 64 seats"
+
+
+def test_dimensions_are_what_some_plan_has() -> None:
+    options = SpaceOptions(
+        tensor_parallel=(3, 8),
+        pipeline_parallel=(1,),
+        data_parallel=(1, 64),
+        max_num_seqs=(64,),
+        max_num_batched_tokens=(32, 4096),
+        replicas=(1, 2, 9),
+        shared_gb=(0.0, 1000.0),
+        retention=("lru", "write-through"),
+    )
+    space = space_of(site_of("deepseek-v3", {"h200": (24, 32)}), options, concurrencies=(4, 8))
+    plans = list(every_plan(space))
+    found = space.dimensions()
+    for role in ("prefill", "decode"):
+        pools = [plan.pool(role) for plan in plans if len(plan.pools) == 2]
+        assert set(found[f"{role}.replicas"]) == {str(pool.replicas) for pool in pools}
+        assert set(found[f"{role}.layout"]) == {pool.layout for pool in pools}
+        steps = {str(pool.max_num_batched_tokens) for pool in pools}
+        assert set(found[f"{role}.max_num_batched_tokens"]) == steps
+    assert not any(name.startswith("aggregated") for name in found), "16 chips are too few"
+    assert set(found["retention"]) == {plan.kv.retention for plan in plans}
+    assert found["load"] == ["concurrency 4", "concurrency 8"]
+
+
+def test_a_value_named_twice_is_one_value() -> None:
+    options = SpaceOptions(tensor_parallel=(8, 8), max_num_seqs=(64,))
+    once = options.model_copy(update={"tensor_parallel": (8,)})
+    site = site_of("deepseek-v3", {"h200": 16})
+    assert options.tensor_parallel == (8,)
+    assert space_of(site, options).size() == space_of(site, once).size()
+
+
+@pytest.mark.parametrize(
+    ("options", "budget", "told"),
+    [
+        (
+            SpaceOptions(tensor_parallel=(8,), expert_parallel=(5,)),
+            32,
+            r"vLLM spreads experts of 8 ranks over \[1, 8\], not 5.*widen space.tensor_parallel, "
+            r"space.expert_parallel",
+        ),
+        (
+            SpaceOptions(topology=("prefill-decode",)),
+            8,
+            r"no numbers of replicas .* at most 8 h200 \(chips of a replica: prefill 8, decode 8",
+        ),
+        (
+            SpaceOptions(topology=("prefill-midfill-decode",)),
+            32,
+            r"a midfill pool needs a shared KV store",
+        ),
+        (
+            SpaceOptions(
+                topology=("aggregated",), max_num_seqs=(512,), max_num_batched_tokens=(64,)
+            ),
+            32,
+            r"max_num_batched_tokens 64 must be at least max_num_seqs 512",
+        ),
+        (SpaceOptions(host_gb_per_chip=(9000.0,)), 8, r"host tier .* 9000 GB a chip"),
+        (SpaceOptions(replicas=(3,), tensor_parallel=(8,)), (25, 32), r"take 25 to 32 h200"),
+    ],
+)
+def test_an_empty_space_says_what_excludes_what(
+    options: SpaceOptions, budget: int | tuple[int, int], told: str
+) -> None:
+    space = space_of(site_of("deepseek-v3", {"h200": budget}), options)
+    with pytest.raises(NothingFeasible, match=f"(?s){told}"):
+        space.size()
+
+
 def test_too_little_memory_says_by_how_much() -> None:
     space = space_of(site_of("deepseek-v3", {"h100": 4}))
-    with pytest.raises(NothingFeasible, match=r"nearest miss .* GB a chip needed") as told:
+    with pytest.raises(NothingFeasible, match=r"nearest miss: .* GB a chip needed") as told:
         space.plan(RandomDraw(0))
     assert "experts" in str(told.value)
 
@@ -196,3 +335,15 @@ def test_an_impossible_layout_says_so() -> None:
     space = space_of(site_of("deepseek-v3", {"h200": 32}), options)
     with pytest.raises(NothingFeasible, match="no plan is legal"):
         space.size()
+
+
+def test_values_in_no_legal_plan_are_told() -> None:
+    options = SpaceOptions(
+        tensor_parallel=(3, 8),
+        pools={"decode": PoolOptions(tensor_parallel=(4, 6), data_parallel=(2, 4))},
+    )
+    space = space_of(site_of("deepseek-v3", {"h200": 32}), options)
+    assert list(unused_values(space)) == [
+        "no legal plan has space.tensor_parallel 3",
+        "no legal plan has space.pools.decode.tensor_parallel 6",
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from spaces import catalog
@@ -15,14 +16,19 @@ from spaces.speculation import Speculation
 
 
 def site_of(
-    model: str, chips: dict[str, int], *, request: int = 8192, engine: EngineName = "vllm"
+    model: str,
+    chips: Mapping[str, int | tuple[int, int]],
+    *,
+    request: int = 8192,
+    engine: EngineName = "vllm",
 ) -> Site:
-    """A site with a budget of `chips`, where requests have up to `request` tokens."""
+    """A site with a budget of `chips`, at most or from to, for requests of `request` tokens."""
+    budget = {name: (0, n) if isinstance(n, int) else n for name, n in chips.items()}
     return Site(
         model=catalog.model(model),
         chips={name: catalog.chip(name) for name in chips},
         engines={engine: catalog.engine(engine)},
-        budget={name: ChipBudget(0, count) for name, count in chips.items()},
+        budget={name: ChipBudget(*both) for name, both in budget.items()},
         longest_request_tokens=request,
         longest_input_tokens=request - 1000,
     )

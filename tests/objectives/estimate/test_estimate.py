@@ -19,7 +19,7 @@ from objectives.metrics import METRICS
 from objectives.slo import Slo
 from objectives.workload import SyntheticSpec, Workload, generate, presets
 from spaces.enumeration import enumerated
-from spaces.options import SpaceOptions
+from spaces.options import PoolOptions, SpaceOptions
 from spaces.plan import EngineName, Load
 from spaces.space import SearchSpace
 from spaces.speculation import Speculation
@@ -142,9 +142,11 @@ SPLIT = {
         "deepseek-v3",
         {"h200": 24, "mi355x": 16},
         topology="prefill-decode+afd",
-        prefill_chips="h200",
-        decode_attention_chips="h200",
-        decode_experts_chips="mi355x",
+        pools={
+            "prefill": PoolOptions(chips=("h200",)),
+            "decode-attention": PoolOptions(chips=("h200",)),
+            "decode-experts": PoolOptions(chips=("mi355x",)),
+        },
     ),
     "drafts": small_space("deepseek-v3", {"h200": 48}, depths=(1,), topology="prefill-decode+afd"),
     "three-pools": small_space(
@@ -153,7 +155,7 @@ SPLIT = {
         topology="prefill-midfill-decode+afd",
         shared_gb=2000.0,
         retention="write-through",
-        prefill_chips="h200",
+        pools={"prefill": PoolOptions(chips=("h200",))},
     ),
 }
 
