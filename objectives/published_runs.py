@@ -12,7 +12,7 @@ from datetime import date
 from functools import lru_cache
 from pathlib import Path
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from spaces.documents import Document, read_yaml, validated
 from spaces.plan import EngineName
@@ -72,17 +72,40 @@ class Conversations(Document):
     question_tokens: PositiveInt
 
 
+class RecordedLengths(Document):
+    """How lengths of recorded conversations spread: the mean of each tenth, over that of all."""
+
+    source: str
+    input: tuple[PositiveFloat, ...]
+    output: tuple[PositiveFloat, ...]
+
+
+class Client(Document):
+    """A benchmark of its own, for rows whose workload names it.
+
+    A `clocked` one sends at even intervals; `hbm_fraction` is what its engines are started with.
+    """
+
+    source: str
+    workload: str
+    clocked: bool = False
+    hbm_fraction: float | None = None
+
+
 class PublishedRuns(Document):
     """Settings by kind of row, for rows whose workload names `workload`.
 
-    `conversations` are benchmarks of their own, told by their own names. `releases` has the
-    first day of each release of an engine in nightly runs.
+    `conversations` and `clients` are benchmarks of their own, told by their own names.
+    `recorded_lengths` are for rows of recorded conversations. `releases` has the first day of each
+    release of an engine in nightly runs.
     """
 
     source: str
     checked: str
     workload: str
     requests_per_user: PositiveInt
+    recorded_lengths: RecordedLengths
+    clients: tuple[Client, ...]
     conversations: tuple[Conversations, ...]
     releases: dict[EngineName, dict[date, str]]
     settings: tuple[RunSetting, ...]
@@ -92,6 +115,11 @@ class PublishedRuns(Document):
 def published_runs() -> PublishedRuns:
     """The content of `published_runs.yaml`."""
     return validated(PublishedRuns, read_yaml(FILE), str(FILE))
+
+
+def client_of(workload: str) -> Client | None:
+    """The benchmark that a row's workload names, if it is one of `clients`."""
+    return next((c for c in published_runs().clients if c.workload in workload), None)
 
 
 def release_of(image: str, engine: str, day: str) -> str:
@@ -142,4 +170,7 @@ def run_setting(
             wanted = setting.match.model_dump(exclude_none=True)
             if all(asked[key] == value for key, value in wanted.items()):
                 return setting
-    return RunSetting(match=Match(engine=engine))
+    client = client_of(workload)
+    return RunSetting(
+        match=Match(engine=engine), hbm_fraction=client.hbm_fraction if client else None
+    )

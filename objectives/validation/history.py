@@ -17,13 +17,14 @@ def with_cached_history(setup: Setup, plan: DeploymentPlan, site: Site) -> Setup
     Users come in turn and blocks go least recently used first. So either the KV of all
     conversations fits and every history is found, or each is gone before its user comes back:
     a round robin over more than fits hits nothing (Belady 1966, on cyclic reference strings).
+    Host memory that KV is offloaded to keeps them all; bringing them back is taken to be free.
     With several replicas each is taken to see all users, as under a router that knows no prefixes.
     """
     sent = _conversations(setup)
     if sent is None or setup.prefix_hit:
         return setup
     kept_tokens = sent.users * (setup.input_tokens + setup.output_tokens)
-    if kept_tokens > _kv_tokens(plan, site):
+    if kept_tokens > _kv_tokens(plan, site) and not setup.offloads_kv:
         return setup
     return replace(setup, prefix_hit=max(0.0, 1 - sent.question_tokens / setup.input_tokens))
 

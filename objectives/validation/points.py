@@ -60,7 +60,8 @@ class Setup:
 
     `mappings` holds one for `agg` rows, prefill's and decode's for `disagg` rows. Lengths are
     means over requests, in tokens; the nominal ones are what the load generator was asked for.
-    `requests` are those of the run, where the notes say how many. `plan` is the deployment where
+    `requests` are those of the run, where the notes say how many; they also tell whether KV is
+    kept in host memory (`offloads_kv`). `plan` is the deployment where
     it is known as one, and the mappings are then empty.
     """
 
@@ -83,6 +84,7 @@ class Setup:
     prefix_hit: float
     load: Load
     requests: int | None = None
+    offloads_kv: bool = False
     plan: DeploymentPlan | None = None
 
     @property
@@ -211,6 +213,7 @@ def _setup(row: Row) -> Setup:
         prefix_hit=number(row, "prefix_hit") or 0.0,
         load=_load(row),
         requests=_requests(row),
+        offloads_kv="lmcache" in row.get("notes", "").lower(),
     )
 
 

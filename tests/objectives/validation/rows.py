@@ -40,6 +40,7 @@ COLUMNS = (
     "output_tput_per_chip_tok_s",
     "prefix_hit",
     "workload",
+    "notes",
     "engine_version",
     "quality",
     "config_id",

@@ -50,6 +50,12 @@ def test_else_nothing_is(tmp_path: Path, changes: dict[str, object]) -> None:
     assert hit_of(setup_of(tmp_path, **changes)) == 0
 
 
+def test_host_memory_keeps_what_hbm_does_not(tmp_path: Path) -> None:
+    (sent,) = published_runs().conversations
+    offloading = setup_of(tmp_path, isl_mean=30000, notes="lmcache-llm-d-70b; TP2")
+    assert hit_of(offloading) == pytest.approx(1 - sent.question_tokens / 30000)
+
+
 def test_a_stated_share_is_kept(tmp_path: Path) -> None:
     assert hit_of(setup_of(tmp_path, prefix_hit=0.25)) == 0.25
 

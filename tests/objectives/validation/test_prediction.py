@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from objectives.validation import Validation, document, predict_all, read_points
@@ -66,6 +67,34 @@ def test_lengths_are_drawn_as_the_workload_says(tmp_path: Path) -> None:
     assert spread.input_tokens.min() >= 0.8 * 1024
     assert spread.input_tokens.max() <= 1024 + 1
     assert set(fixed.input_tokens.tolist()) == {922}
+
+
+def test_recorded_lengths_spread_around_the_mean_of_the_row(tmp_path: Path) -> None:
+    row = OPEN | {"workload": "ShareGPT, 4000 requests, open loop", "osl_mean": 200}
+    (point,) = read_points(write_rows(tmp_path / "p.csv", [row])).points
+    outputs = requests_of(point.setup).output_tokens
+    assert outputs.mean() == pytest.approx(200, rel=0.05)
+    assert outputs.max() <= 2.1 * 200
+    assert outputs.std() == pytest.approx(0.6 * 200, rel=0.1)
+
+
+def test_few_requests_have_the_mean_lengths_of_their_row(tmp_path: Path) -> None:
+    told = "random, lengths uniform in [~0,1]x nominal; 10 requests only"
+    row = AGGREGATED | {"isl_mean": 496, "osl_mean": 509, "workload": told}
+    (point,) = read_points(write_rows(tmp_path / "p.csv", [row])).points
+    sent = requests_of(point.setup)
+    assert len(sent.input_tokens) == 10
+    assert sent.input_tokens.mean() == pytest.approx(496, rel=0.01)
+    assert sent.output_tokens.mean() == pytest.approx(509, rel=0.01)
+
+
+def test_a_clocked_client_sends_at_even_intervals(tmp_path: Path) -> None:
+    rows = [OPEN, OPEN | {"workload": "LMBenchmark sharegpt, open loop", "config_id": "clock"}]
+    poisson, clocked = (
+        np.diff(requests_of(p.setup).arrival_s)
+        for p in read_points(write_rows(tmp_path / "p.csv", rows)).points
+    )
+    assert np.ptp(clocked) < 1e-9 < np.ptp(poisson)
 
 
 def test_every_row_is_answered_left_out_or_refused_with_a_reason(tmp_path: Path) -> None:
