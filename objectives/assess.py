@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from objectives.binding import binding_resource
+from objectives.binding import Binding, binding
 from objectives.cost import power_kw, usd_per_hour
 from objectives.deployment import scenario_of
 from objectives.measures import per_chip, request_metrics
@@ -34,7 +34,8 @@ class Assessment:
 
     `metrics` are named as in `objectives.metrics`; a metric without a sample or without a known
     price is absent. `classes` hold those of each class of requests apart. `bands` hold an 80 %
-    interval for those that come from the cost model. `binds` says what to have more of.
+    interval for those that come from the cost model. `binding` says what to have more of, where it
+    was asked for.
     `saturated` is True when an open loop offers more than the deployment serves, so that its
     latencies only say how long the run was. `run_output_tokens_per_s` counts all tokens over the
     whole run, as load generators do, with its filling up and running dry.
@@ -44,10 +45,10 @@ class Assessment:
     bands: dict[str, tuple[float, float]]
     pools: tuple[PoolReport, ...]
     ttft_parts_ms: dict[str, float]
-    binds: str
     saturated: bool
     simulated_requests: int
     simulation_cpu_s: float
+    binding: Binding | None = None
     classes: tuple[ClassReport, ...] = ()
     run_output_tokens_per_s: float = 0.0
 
@@ -61,11 +62,13 @@ def assess(
     prices: Mapping[str, float] | None = None,
     rules: LoadRules = NO_RULES,
     seed: int = 1,
+    explain: bool = False,
 ) -> Assessment:
     """Simulate `workload` on a feasible `plan` under `plan.load` (as recorded where it has none).
 
     `rules` say how the load is sent, `seed` what they draw. Deterministic: the arguments decide
-    every byte of the metrics.
+    every byte of the metrics. With `explain` the binding resource is told, which prices the
+    busiest pool's steps three more times.
     """
     started_s = time.thread_time()
     sent, result = _served(plan, site, workload, rules, seed)
@@ -82,7 +85,7 @@ def assess(
         bands=bands_of(metrics, plan, site),
         pools=pools,
         ttft_parts_ms=_ttft_parts_ms(result),
-        binds=binding_resource(plan, site, result),
+        binding=binding(plan, site, result) if explain else None,
         saturated=is_saturated(result),
         simulated_requests=int(result.requests.sent.sum()),
         simulation_cpu_s=time.thread_time() - started_s,

@@ -43,8 +43,11 @@ def scenario_of(plan: DeploymentPlan, site: Site, seed: int = 1) -> Scenario:
     )
 
 
-def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
-    """The step costs of a replica of `pool`; of split decode, with the experts it works with."""
+def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site, exchanges: bool = True) -> StepCosts:
+    """The step costs of a replica of `pool`; of split decode, with the experts it works with.
+
+    Without `exchanges` chips reach one another in no time.
+    """
     calibration, own = calibration_of(site), plan.settings(pool)
     factor = calibration.step_factor(_stack(plan, pool, site))
     if pool.role == "decode-attention":
@@ -61,6 +64,7 @@ def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
             site.operator_costs,
             calibration.changes,
             factor,
+            exchanges,
         )
     return step_costs(
         site.model,
@@ -73,6 +77,7 @@ def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site) -> StepCosts:
         site.operator_costs,
         calibration.changes,
         factor,
+        exchanges,
     )
 
 

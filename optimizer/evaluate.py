@@ -89,7 +89,7 @@ class Evaluator:
             return failed(f"{type(error).__name__}: {error}")
         return judged(found, self.objectives, self.constraints, time.perf_counter() - started)
 
-    def assessed(self, plan: DeploymentPlan) -> list[Assessment]:
+    def assessed(self, plan: DeploymentPlan, explain: bool = False) -> list[Assessment]:
         """A feasible plan on each of the workloads, all at its load and with the same seed."""
         return [
             assess(
@@ -100,6 +100,7 @@ class Evaluator:
                 prices=self.prices,
                 rules=self.rules,
                 seed=self.seed,
+                explain=explain,
             )
             for one in self.workloads
         ]

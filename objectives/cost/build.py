@@ -41,19 +41,21 @@ def step_costs(
     operator_costs: OperatorCosts = "fitted",
     changes: Changes = (),
     factor: float = 1.0,
+    exchanges: bool = True,
 ) -> StepCosts:
     """Seconds of a step of one replica of `pool`, as arrays over tokens and coefficients.
 
     `release` is the engine's, by default a current one. With `operator_costs` measured, products
     are read from measured tables (`silicon`). A calibration gives `changes` of the cost model's
-    constants, and a `factor` on all seconds.
+    constants, and a `factor` on all seconds. Without `exchanges` the chips reach one another in no
+    time.
 
     The formulas and their sources stand in docs/cost_model.md. The arrays are shared between
     calls with equal arguments: read them, do not write to them. Raises `InputError` where the
     chip names an unknown efficiency table.
     """
     machine = machine_of(chip, engine, release, operator_costs, changes)
-    costs = costs_on(machine, model, pool, precision, speculation)
+    costs = costs_on(machine, model, pool, precision, speculation, exchanges)
     return costs if factor == 1.0 else costs.scaled(factor)
 
 
@@ -63,12 +65,14 @@ def costs_on(
     pool: Pool,
     precision: Precision,
     speculation: Speculation | None = None,
+    exchanges: bool = True,
 ) -> StepCosts:
     """The same on a given machine, built anew: for fits that vary its constants."""
     drafting = drafting_of(model, pool, speculation)
     grid = token_grid(pool, drafting.verified)
     tokens = grid.astype(np.float64)
-    return _Assembly(model, machine, pool, precision, tokens, drafting).costs(grid)
+    assembly = _Assembly(model, machine, pool, precision, tokens, drafting, exchanges)
+    return assembly.costs(grid)
 
 
 def token_grid(pool: Pool, verified: int = 1) -> Ints:
@@ -108,6 +112,7 @@ class _Assembly:
     precision: Precision
     tokens: Floats
     drafting: Drafting
+    exchanges: bool
 
     def costs(self, grid: Ints) -> StepCosts:
         shares = np.array(stage_layers(self.model.layers, self.pool.pp)) / self.model.layers
@@ -139,7 +144,7 @@ class _Assembly:
         seconds = np.outer(shares, self._layers_s())
         asked = np.minimum(self.tokens, float(self.pool.max_num_seqs * self.drafting.verified))
         seconds[-1] += self._head_s(asked, self.model.vocab_size) + self._drafts_s()
-        if self.pool.pp > 1:
+        if self.pool.pp > 1 and self.exchanges:
             sent = self._hidden_bytes(self.tokens) * self.model.residual_streams
             seconds[:-1] += send_s(self.machine, sent, self.pool.chips_per_replica)
         return self._table(seconds)
@@ -197,6 +202,8 @@ class _Assembly:
         return seconds
 
     def _all_reduce_s(self, tokens: Floats) -> Floats:
+        if not self.exchanges:
+            return np.zeros_like(tokens)
         return all_reduce_s(self.machine, self._hidden_bytes(tokens), self.pool.tp)
 
     def _exchange_s(self, ffn: DenseFfn | MoeFfn, tokens: Floats) -> Floats:
@@ -207,7 +214,7 @@ class _Assembly:
         faster.
         """
         apart = not self.pool.holds_experts  # the way to them is an exchange between the pools
-        if isinstance(ffn, DenseFfn) or self.pool.dp == 1 or apart:
+        if isinstance(ffn, DenseFfn) or self.pool.dp == 1 or apart or not self.exchanges:
             return self._all_reduce_s(tokens)
         chips = self.pool.tp * self.pool.dp
         gathered = self._hidden_bytes(tokens * self.pool.dp)

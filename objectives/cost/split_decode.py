@@ -38,6 +38,7 @@ def split_step_costs(
     operator_costs: OperatorCosts = "fitted",
     changes: Changes = (),
     factor: float = 1.0,
+    exchanges: bool = True,
 ) -> StepCosts:
     """Seconds of a decode step of one attention replica and the experts replica it works with.
 
@@ -45,11 +46,20 @@ def split_step_costs(
     draw a layer for all their ranks, and the slowest rank sets the layer. Drafts are verified like
     any tokens, and each pass of a draft layer with experts is one more layer that goes to them.
     Formulas stand in docs/cost_model.md. The arrays are shared between equal calls: do not write
-    to them. `operator_costs`, `changes` and `factor` are those of `step_costs`.
+    to them. `operator_costs` and what follows are those of `step_costs`.
     """
     pool, chip = attention
     own = step_costs(
-        model, chip, pool, precision, engine, speculation, release, operator_costs, changes
+        model,
+        chip,
+        pool,
+        precision,
+        engine,
+        speculation,
+        release,
+        operator_costs,
+        changes,
+        exchanges=exchanges,
     )
     exchange = _Exchange(
         model=model,
@@ -64,6 +74,8 @@ def split_step_costs(
     )
     tokens = np.maximum(own.grid.astype(np.float64), 1.0)
     line, both = exchange.seconds(tokens)
+    if not exchanges:
+        line, both = np.zeros_like(line), np.zeros_like(both)
     split = SplitDecode(
         micro_batches=micro_batches, layers=exchange.layers, line_s=line, exchange_s=both
     )

@@ -37,6 +37,18 @@ def may_admit(state: State, rank_id: int) -> bool:
 
 
 @compiled
+def is_short_of_kv(state: State, replica_id: int) -> bool:
+    """Whether a request waits on a rank that has a seat for it, but not the KV blocks."""
+    replica = state.replicas[replica_id]
+    seats = state.pools[replica.pool].seats
+    for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
+        rank = state.ranks[rank_id]
+        if rank.waiting > 0 and rank.running < seats and not may_admit(state, rank_id):
+            return True
+    return False
+
+
+@compiled
 def admission_blocks(state: State, rank_id: int, request_id: int, found: int, below: int) -> int:
     """Blocks a waiting request needs: its prompt beyond the cached part, and fetched blocks."""
     pool = state.pools[state.ranks[rank_id].pool]

@@ -7,6 +7,7 @@ from typing import Any
 from objectives.simulator.admission import (
     count_begun,
     count_leapt,
+    is_short_of_kv,
     looks_early,
     may_admit,
     steps_to_look,
@@ -431,6 +432,8 @@ def _end_step(state: State, replica_id: int, flight: int, steps: int) -> None:
     replica = state.replicas[replica_id]
     pool = state.pools[replica.pool]
     replica.steps += steps
+    if is_short_of_kv(state, replica_id):
+        replica.kv_short_steps += steps
     if pool.stages == 1:
         state.batches[replica.pool, replica.batch_requests] += steps
     if steps > 1:

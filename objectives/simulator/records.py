@@ -98,8 +98,10 @@ class PoolRecord:
     `decode_tokens`, or fewer where drafts were accepted. `bubble_fraction` is the share of busy
     time in which pipeline stages (or, where decode is split, attention) waited for one another;
     `experts_utilization` the share of the run in which the experts' pool worked.
-    `batch_steps[n]` are the steps with `n` requests of a replica; the bytes are those of KV over
-    its ranks' network, host and disk links.
+    `batch_steps[n]` are the steps with `n` requests of a replica, `kv_short_fraction` the share of
+    steps in which a request waited that had a free seat but not the KV for it. The bytes are those
+    of KV over its ranks' network, host and disk links, whose utilizations are the share of what
+    they could have moved in the run.
     """
 
     role: Role
@@ -115,9 +117,13 @@ class PoolRecord:
     bubble_fraction: float
     experts_utilization: float
     batch_steps: tuple[int, ...]
+    kv_short_fraction: float
     network_bytes: float
     host_bytes: float
     ssd_bytes: float
+    network_utilization: float
+    host_link_utilization: float
+    ssd_utilization: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -487,9 +487,13 @@ def _pool_record(
         peak_kv_fraction=float(ranks["peak_blocks"].max()) / max(1, setup.kv_blocks),
         bubble_fraction=_bubble_fraction(setup, replicas),
         batch_steps=tuple(np.trim_zeros(state.batches[pool_id], "b").tolist()),
+        kv_short_fraction=int(replicas["kv_short_steps"].sum()) / steps if steps else 0.0,
         network_bytes=_moved_bytes(state, ranks["net_link"]),
         host_bytes=_moved_bytes(state, ranks["host_link"]),
         ssd_bytes=_moved_bytes(state, ranks["ssd_link"]),
+        network_utilization=_link_utilization(state, ranks["net_link"], makespan_s),
+        host_link_utilization=_link_utilization(state, ranks["host_link"], makespan_s),
+        ssd_utilization=_link_utilization(state, ranks["ssd_link"], makespan_s),
         experts_utilization=float(replicas["experts_work_s"].sum()) / whole_s if whole_s else 0.0,
     )
 
@@ -512,6 +516,14 @@ def _tier_bytes(state: State) -> TierBytes:
         store=float(state.links["moved_bytes"][clock["store_link"]]) - written,
         written_to_store=written,
     )
+
+
+def _link_utilization(state: State, links: npt.NDArray[np.int64], makespan_s: float) -> float:
+    """Mean over links of what they moved over what they could have moved in the run."""
+    if makespan_s <= 0:
+        return 0.0
+    able = state.links["bytes_per_s"][links] * makespan_s
+    return float((state.links["moved_bytes"][links] / able).mean())
 
 
 def _moved_bytes(state: State, links: npt.NDArray[np.int64]) -> float:

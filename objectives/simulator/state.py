@@ -149,6 +149,7 @@ REPLICA = np.dtype(
         ("busy_s", "f8"),  # time with a step in progress
         ("busy_since_s", "f8"),
         ("steps", "i8"),
+        ("kv_short_steps", "i8"),  # in which a request with a free seat waited for KV
         ("request_steps", "i8"),  # requests summed over steps
         ("prefill_tokens", "i8"),
         ("decode_tokens", "i8"),

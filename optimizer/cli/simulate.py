@@ -42,7 +42,7 @@ def simulate(
     refusal = infeasible(deployment, site)
     if refusal is not None:
         raise NothingFeasible(f"{plan}: {refusal.rule}: {refusal.reason}")
-    each = Evaluator.of(replace(problem, site=site)).assessed(deployment)
+    each = Evaluator.of(replace(problem, site=site)).assessed(deployment, explain=True)
     if as_json:
         show_json(_document(problem.workloads, each, wanted))
     else:
@@ -72,7 +72,8 @@ def _document_of_one(found: Assessment, job: Job) -> dict[str, object]:
         "pools": [asdict(pool) for pool in found.pools],
         "classes": [asdict(each) for each in found.classes],
         "ttft_parts_ms": found.ttft_parts_ms,
-        "binds": found.binds,
+        "binds": str(found.binding),
+        "busy_time_shares": dict(found.binding.shares) if found.binding else {},
         "run": {
             "simulated_requests": found.simulated_requests,
             "simulation_cpu_s": found.simulation_cpu_s,
@@ -149,7 +150,11 @@ def _show_inside(found: Assessment) -> None:
         _show_classes(found.classes)
     parts = ", ".join(f"{name} {format_value(ms)}" for name, ms in found.ttft_parts_ms.items())
     show(f"mean TTFT in ms: {parts}")
-    show(f"binds: {found.binds}")
+    if found.binding is not None:
+        show(f"binds: {found.binding}")
+        shares = sorted(found.binding.shares.items(), key=lambda pair: -pair[1])
+        told = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= 0.005)
+        show(f"busy time of the busiest pool: {told}")
     if found.saturated:
         show("saturated: more is offered than served, latencies only tell how long the run was")
 

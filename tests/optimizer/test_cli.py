@@ -271,7 +271,10 @@ def test_simulate_answers_for_one_plan(job: Path, study: Path, tmp_path: Path) -
     assert call("choose", study, "--out", plan).exit_code == 0
     told = call("simulate", job, "--plan", plan)
     assert told.exit_code == 0
-    assert "ttft_p95_ms" in told.stdout and "binds: the formula" in told.stdout
+    assert (
+        "ttft_p95_ms" in told.stdout
+        and "binds: aggregated pool: compute (the formula)" in told.stdout
+    )
     document = json.loads(call("simulate", job, "--plan", plan, "--json").stdout)
     assert {"metrics", "bands", "pools", "binds", "run"} <= document.keys()
     assert set(document["run"]) == {

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from objectives.assess import Assessment, PoolReport
+from objectives.binding import Binding
 from objectives.goals import Constraint, Objective
 from optimizer.beginning import SAMPLER, SEEDS, begun
 from optimizer.directory import NAME_IN_OWN_JOURNAL
@@ -112,7 +113,7 @@ def assessed(plan: DeploymentPlan) -> Assessment:
         bands={"ttft_p95_ms": (metrics["ttft_p95_ms"] / 2, metrics["ttft_p95_ms"] * 2)},
         pools=(pool,),
         ttft_parts_ms={"queue": 1.0, "prefill": 20.0},
-        binds="the formula",
+        binding=Binding("aggregated", "compute", "the formula", {"compute": 1.0}),
         saturated=False,
         simulated_requests=40,
         simulation_cpu_s=time.thread_time(),
