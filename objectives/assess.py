@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from objectives.binding import Binding, binding
-from objectives.cost import power_kw, usd_per_hour
-from objectives.deployment import scenario_of
+from objectives.cost import OperatorSource, power_kw, usd_per_hour
+from objectives.deployment import operator_sources, scenario_of
 from objectives.measures import per_chip, request_metrics
 from objectives.metrics import POOL_METRICS
 from objectives.phase import phase_metrics
@@ -38,7 +38,8 @@ class Assessment:
     was asked for.
     `saturated` is True when an open loop offers more than the deployment serves, so that its
     latencies only say how long the run was. `run_output_tokens_per_s` counts all tokens over the
-    whole run, as load generators do, with its filling up and running dry.
+    whole run, as load generators do, with its filling up and running dry. `operator_sources` tell,
+    by role of a pool, which operators were read from measured tables, where a job asks for that.
     """
 
     metrics: dict[str, float]
@@ -51,6 +52,7 @@ class Assessment:
     binding: Binding | None = None
     classes: tuple[ClassReport, ...] = ()
     run_output_tokens_per_s: float = 0.0
+    operator_sources: Mapping[str, tuple[OperatorSource, ...]] = field(default_factory=dict)
 
 
 def assess(
@@ -80,6 +82,8 @@ def assess(
     metrics |= per_chip(metrics, plan.chips, site.budget_chips)
     metrics |= _plan_metrics(plan, site, pools, prices) | _pool_metrics(pools)
     metrics |= _unit_costs(metrics)
+    sources = operator_sources(plan, site)
+    metrics |= _fitted_operators(sources)
     return Assessment(
         metrics=metrics,
         bands=bands_of(metrics, plan, site),
@@ -91,6 +95,7 @@ def assess(
         simulation_cpu_s=time.thread_time() - started_s,
         classes=classes,
         run_output_tokens_per_s=_run_rate(result),
+        operator_sources=sources,
     )
 
 
@@ -162,6 +167,13 @@ def _pool_metrics(pools: tuple[PoolReport, ...]) -> dict[str, float]:
         if role in by_role
     }
     return {name: value for name, value in values.items() if not math.isnan(value)}
+
+
+def _fitted_operators(sources: Mapping[str, tuple[OperatorSource, ...]]) -> dict[str, float]:
+    if not sources:
+        return {}
+    fitted = sum(not one.measured for told in sources.values() for one in told)
+    return {"fitted_operators": float(fitted)}
 
 
 def _unit_costs(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -7,6 +7,7 @@ import math
 from objectives.calibrated import calibration_of
 from objectives.cost import (
     KvLink,
+    OperatorSource,
     StepCosts,
     frontend_seconds,
     host_link,
@@ -79,6 +80,12 @@ def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site, exchanges: bool = T
         factor,
         exchanges,
     )
+
+
+def operator_sources(plan: DeploymentPlan, site: Site) -> dict[str, tuple[OperatorSource, ...]]:
+    """By role of a pool, where the seconds of its operators are from; empty of fitted costs."""
+    sources = {pool.role: pool_costs(plan, pool, site).sources for pool in plan.serving_pools}
+    return {role: told for role, told in sources.items() if told}
 
 
 def _stack(plan: DeploymentPlan, pool: Pool, site: Site) -> Stack:

@@ -250,6 +250,12 @@ def _inner() -> list[Metric]:
             "lower",
             "share of requests that can never fit and were turned away",
         ),
+        Metric(
+            "fitted_operators",
+            "count",
+            "lower",
+            "operators of which measured costs were asked for and none found: from the fit",
+        ),
     ]
 
 

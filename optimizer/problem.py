@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from objectives.cost import estimated_blocks, measured_kernels
+from objectives.cost import check_measured, estimated_blocks
 from objectives.goals import Constraint, Objective
 from objectives.slo import Slo, check_classes
 from objectives.weighted import WeightedWorkload
@@ -197,7 +197,7 @@ def _noted(one: WeightedWorkload, notes: Iterable[str], several: bool) -> Iterat
 def _site(job: Job, model: ModelSpec, workloads: Sequence[Workload]) -> Site:
     if job.operator_costs == "measured":
         for kind in job.chips:
-            measured_kernels(catalog.chip(kind))  # says now what is missing, not at each trial
+            check_measured(catalog.chip(kind).name)  # says now what is missing, not at each trial
     return Site(
         model=model,
         chips={kind: catalog.chip(kind) for kind in job.chips},

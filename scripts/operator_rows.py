@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from objectives.cost.kernel_work import Work, gemm_work
-from objectives.cost.silicon import FORMATS, SYSTEMS, newest, tables_of
-from scripts.benchmark_work import (
+from objectives.cost.benchmark_work import (
     decode_attention_work,
     experts_work,
     latent_decode_work,
     prefill_attention_work,
 )
+from objectives.cost.kernel_work import Work, gemm_work
+from objectives.cost.silicon import FORMATS, SYSTEMS, newest, tables_of
 from spaces.chip import ChipSpec
 from spaces.precision import Dtype
 

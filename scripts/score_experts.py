@@ -13,12 +13,12 @@ from itertools import product
 
 import numpy as np
 
+from objectives.cost.benchmark_work import experts_work
 from objectives.cost.kernel_tables import load_kernels
 from objectives.cost.machine import machine_of
 from objectives.cost.operators import routed_experts_s
 from objectives.cost.silicon import FORMATS
 from objectives.cost.step_costs import Floats
-from scripts.benchmark_work import experts_work
 from scripts.operator_report import UNSHIPPED
 from spaces.catalog import chip, model
 from spaces.model import MoeFfn

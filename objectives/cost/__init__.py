@@ -9,25 +9,28 @@ from objectives.cost.experts import imbalance as expert_imbalance
 from objectives.cost.kv_transfer import KvLink, host_link, kv_bytes_per_request, rank_link
 from objectives.cost.overheads import frontend_seconds
 from objectives.cost.price import power_kw, required_usd_per_hour, usd_per_hour
-from objectives.cost.silicon import measured_kernels
+from objectives.cost.silicon import check_measured
+from objectives.cost.sources import OperatorSource, source_counts
 from objectives.cost.split_decode import split_step_costs
 from objectives.cost.step_costs import RankBatch, StepCosts, ping_pong_seconds, step_seconds
 
 __all__ = [
     "KvLink",
+    "OperatorSource",
     "RankBatch",
     "StepCosts",
+    "check_measured",
     "efficiency_tables",
     "estimated_blocks",
     "expert_imbalance",
     "frontend_seconds",
     "host_link",
     "kv_bytes_per_request",
-    "measured_kernels",
     "ping_pong_seconds",
     "power_kw",
     "rank_link",
     "required_usd_per_hour",
+    "source_counts",
     "split_step_costs",
     "step_costs",
     "step_seconds",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -15,6 +15,7 @@ from objectives.cost.kernel_work import ACTIVATION_BYTES
 from objectives.cost.layers import attention_layer_s, feed_forward_layer_s, stream_mixer_s
 from objectives.cost.machine import SECONDS_PER_US, Machine, machine_of
 from objectives.cost.operators import gemm_s, routed_experts_s
+from objectives.cost.sources import SourceLog
 from objectives.cost.step_costs import Floats, Ints, StepCosts
 from spaces.calibration import Changes
 from spaces.chip import ChipSpec
@@ -45,10 +46,10 @@ def step_costs(
 ) -> StepCosts:
     """Seconds of a step of one replica of `pool`, as arrays over tokens and coefficients.
 
-    `release` is the engine's, by default a current one. With `operator_costs` measured, products
-    are read from measured tables (`silicon`). A calibration gives `changes` of the cost model's
-    constants, and a `factor` on all seconds. Without `exchanges` the chips reach one another in no
-    time.
+    `release` is the engine's, by default a current one. With `operator_costs` measured, operators
+    are read from measured tables (`silicon`) as far as these go, which `sources` tell. A
+    calibration gives `changes` of the cost model's constants, and a `factor` on all seconds. Without
+    `exchanges` the chips reach one another in no time.
 
     The formulas and their sources stand in docs/cost_model.md. The arrays are shared between
     calls with equal arguments: read them, do not write to them. Raises `InputError` where the
@@ -68,6 +69,7 @@ def costs_on(
     exchanges: bool = True,
 ) -> StepCosts:
     """The same on a given machine, built anew: for fits that vary its constants."""
+    machine = replace(machine, log=SourceLog())
     drafting = drafting_of(model, pool, speculation)
     grid = token_grid(pool, drafting.verified)
     tokens = grid.astype(np.float64)
@@ -138,6 +140,7 @@ class _Assembly:
             host_s=overhead.step_us * SECONDS_PER_US,
             request_s=overhead.request_us * SECONDS_PER_US / self.pool.dp,
             verified_tokens=self.drafting.verified,
+            sources=self.machine.log.told(),
         )
 
     def _token_table(self, shares: Floats) -> Floats:

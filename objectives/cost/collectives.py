@@ -9,9 +9,11 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from objectives.cost.chip_efficiency import AllToAllTable
+from objectives.cost.curves import along_sizes
 from objectives.cost.exchanges import crossing_share
 from objectives.cost.kernel_work import ACTIVATION_BYTES
 from objectives.cost.machine import SECONDS_PER_US, Machine
+from objectives.cost.readings import read_all_reduce_s, read_all_to_all_s, read_gather_s
 from objectives.cost.step_costs import Floats
 from spaces.model import MoeFfn
 from spaces.precision import Dtype
@@ -66,6 +68,9 @@ def all_to_all_s(
     faster. Both parts add up, as they do in published kernels (`exchanges`): those run at the
     network's line beyond what they take inside.
     """
+    read = read_all_to_all_s(machine, moe, hidden_size, dtype, tokens, ep)
+    if read is not None:
+        return read
     width = 2.0 if machine.chip.compute_dtype(dtype) == "bf16" else 1.0
     elements = moe.top_k * moe.expert_width(hidden_size) * tokens
     inside = _all_to_all_within_s(machine, elements, width, ep)
@@ -95,10 +100,13 @@ def send_s(machine: Machine, message_bytes: Floats, chips: int) -> Floats:
 def _all_reduce_within_s(machine: Machine, message_bytes: Floats, ranks: int) -> Floats:
     if ranks == 1:
         return np.zeros_like(message_bytes)
+    read = read_all_reduce_s(machine, message_bytes, ranks)
+    if read is not None:
+        return read
     table = machine.achieved.all_reduce
     measured, growth = _nearest(table.ranks, ranks)
     seconds = SECONDS_PER_US * np.maximum.accumulate(np.array(measured))
-    taken = _by_size(np.array(table.message_bytes, dtype=np.float64), seconds, message_bytes)
+    taken = along_sizes(np.array(table.message_bytes, dtype=np.float64), seconds, message_bytes)
     return _on_link(machine, taken, seconds[0], growth, table.link_gb_per_s)
 
 
@@ -111,6 +119,9 @@ def _gather_within_s(
     """The library's kernel, or an all-reduce of the whole where that is faster."""
     if ranks == 1:
         return np.zeros_like(gathered_bytes)
+    read = read_gather_s(machine, kind, gathered_bytes, ranks)
+    if read is not None:
+        return np.minimum(read, _all_reduce_within_s(machine, gathered_bytes, ranks))
     table = machine.achieved.gather_scatter
     rows = table.all_gather if kind == "all_gather" else table.reduce_scatter
     row, growth = _nearest(rows, ranks)
@@ -118,7 +129,7 @@ def _gather_within_s(
     bus = np.array(row[1:]) * 1e9
     seconds = np.array([latency, *((ranks - 1) / ranks * _GATHER_SIZES[1:] / bus)])
     seconds = np.maximum.accumulate(seconds)
-    taken = _by_size(_GATHER_SIZES, seconds, gathered_bytes)
+    taken = along_sizes(_GATHER_SIZES, seconds, gathered_bytes)
     own = _on_link(machine, taken, latency, growth, table.link_gb_per_s)
     return np.minimum(own, _all_reduce_within_s(machine, gathered_bytes, ranks))
 
@@ -144,7 +155,7 @@ def _kernel_s(machine: Machine, kernel: AllToAllTable, elements: Floats, width: 
         (width / kernel.dispatch_bytes_per_element, 1.0),
         strict=True,
     ):
-        taken = _by_size(counts, measured, elements / reference * bytes_ratio)
+        taken = along_sizes(counts, measured, elements / reference * bytes_ratio)
         seconds += _on_link(machine, taken, measured[0], 1.0, table.link_gb_per_s)
     return seconds
 
@@ -179,9 +190,3 @@ def _nearest(rows: Mapping[int, Measured], ranks: int) -> tuple[Measured, float]
     wide = [size for size in rows if size >= ranks]
     chosen = min(wide) if wide else max(rows)
     return rows[chosen], math.sqrt(max(1.0, ranks / chosen))
-
-
-def _by_size(sizes: Floats, seconds: Floats, asked: Floats) -> Floats:
-    """Interpolation in logarithms; the first time below, in proportion to size above."""
-    logs = np.interp(np.log(np.maximum(asked, 1.0)), np.log(sizes), np.log(seconds))
-    return np.asarray(np.exp(logs) * np.maximum(1.0, asked / sizes[-1]))

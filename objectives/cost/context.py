@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from objectives.cost.chip_efficiency import DecodeAttentionRow
 from objectives.cost.machine import SECONDS_PER_US, Machine
+from objectives.cost.measured_context import measured_context
 from spaces.model import (
     AttentionGroup,
     CompressedAttention,
@@ -58,8 +59,18 @@ def context_seconds(
     """Coefficients of one layer of a kind.
 
     A decoding request has `queries` tokens in a step, more than one where drafts are verified: its
-    KV is read once for all of them and multiplied with each.
+    KV is read once for all of them and multiplied with each. On a measured machine coefficients
+    that the engine's tables tell replace the fitted ones (`measured_context`).
     """
+    fitted = _fitted_seconds(machine, group, tp, kv, queries)
+    if not machine.measured:
+        return fitted
+    return replace(fitted, **measured_context(machine, group, tp, kv, queries))
+
+
+def _fitted_seconds(
+    machine: Machine, group: AttentionGroup, tp: int, kv: KvDtype, queries: int
+) -> ContextSeconds:
     if isinstance(group, RecurrentAttention):
         return _recurrent(machine, group, tp, queries)
     if isinstance(group, CompressedAttention):

@@ -37,9 +37,14 @@ def in_service_s(machine: Machine, kernels: Sequence[FittedKernel], work: Work) 
     """
     benchmark = np.min([kernel.seconds(work) for kernel in kernels], axis=0)
     bound = np.maximum(work.multiply_s, work.move_s)
+    return under_load_s(machine, np.maximum(benchmark, bound), work)
+
+
+def under_load_s(machine: Machine, seconds: Floats, work: Work) -> Floats:
+    """Benchmark seconds of some work as a step meets them: slower clocks, and the gap after."""
     slowed = 1.0 / machine.overheads.sustained.compute - 1.0
-    seconds = np.maximum(benchmark, bound) * (1.0 + slowed * np.asarray(work.multiply_share()))
-    return np.asarray(seconds + machine.kernel_gap_s)
+    slower = seconds * (1.0 + slowed * np.asarray(work.multiply_share()))
+    return np.asarray(slower + machine.kernel_gap_s)
 
 
 def _first(machine: Machine, op: str, formats: Sequence[str]) -> tuple[FittedKernel, ...]:

@@ -41,7 +41,10 @@ class LogTable:
 
 @dataclass(frozen=True, slots=True)
 class FittedKernel:
-    """One kernel family of one engine on one chip, and where its rows came from."""
+    """One kernel family of one engine on one chip, and where its rows came from.
+
+    `read_from` names the measured table where the tables hold its rows themselves, not a fit.
+    """
 
     op: str
     engine: str
@@ -51,6 +54,16 @@ class FittedKernel:
     rows: int
     floor_s: float
     tables: tuple[LogTable, ...]
+    read_from: str = ""
+
+    def spans(self, shape: Mapping[str, float]) -> bool:
+        """Whether a shape lies within the knots of all its axes that are asked about."""
+        return all(
+            knots[0] <= shape[axis] <= knots[-1]
+            for table in self.tables
+            for axis, knots in zip(table.axes, table.knots, strict=True)
+            if axis in shape
+        )
 
     def seconds(self, work: Work) -> Floats:
         """Benchmark seconds of the work, launch ramp included."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from objectives.cost.chip_efficiency import (
     ChipEfficiency,
@@ -17,6 +17,7 @@ from objectives.cost.chip_efficiency import (
 from objectives.cost.kernel_tables import KernelSet, kernels_of
 from objectives.cost.overheads import EngineOverhead, Overheads, load_overheads
 from objectives.cost.silicon import measured_kernels
+from objectives.cost.sources import SourceLog
 from spaces.calibration import Changes
 from spaces.chip import ChipSpec
 from spaces.plan import EngineName
@@ -36,7 +37,11 @@ _NEXT_EXPERTS: dict[Dtype, Dtype] = {
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What an engine gets out of a chip."""
+    """What an engine gets out of a chip.
+
+    Where it is `measured`, operators are read from measured tables as far as these go, and `log`
+    holds for each whether it was.
+    """
 
     chip: ChipSpec
     engine: EngineName
@@ -44,6 +49,14 @@ class Machine:
     overheads: Overheads
     kernels: KernelSet | None = None
     release: str = ""
+    measured: bool = False
+    log: SourceLog = field(default_factory=SourceLog, compare=False, repr=False)
+
+    def note(self, operator: str, shape: str, origin: str | None, missing: str) -> None:
+        """Log that a measured machine read an operator from `origin`, or why it did not."""
+        if self.measured:
+            read = origin is not None
+            self.log.note(operator, shape, measured=read, origin=origin or missing)
 
     @property
     def release_loss_s(self) -> float:
@@ -147,6 +160,7 @@ def machine_of(
     `changes` are the constants of a calibration. `InputError` where the table is unknown, or where
     `operator_costs` asks for measured ones that do not exist or are not installed.
     """
-    kernels = kernels_of(chip) if operator_costs == "fitted" else measured_kernels(chip)
+    measured = operator_costs == "measured"
+    kernels = measured_kernels(chip) if measured else kernels_of(chip)
     efficiency = load_efficiency(chip.efficiency)
-    return Machine(chip, engine, efficiency, load_overheads(changes), kernels, release)
+    return Machine(chip, engine, efficiency, load_overheads(changes), kernels, release, measured)

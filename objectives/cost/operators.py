@@ -8,6 +8,7 @@ from objectives.cost.experts import distinct_experts_of_slowest_rank, rows_of_sl
 from objectives.cost.fitted import gemm_kernels, in_service_s
 from objectives.cost.kernel_work import ACTIVATION_BYTES, gemm_work
 from objectives.cost.machine import Machine
+from objectives.cost.readings import note_product, read_experts_s
 from objectives.cost.step_costs import Floats
 from spaces.model import MoeFfn
 from spaces.plan import Pool
@@ -26,7 +27,9 @@ def gemm_s(machine: Machine, tokens: Floats, rows: float, columns: float, dtype:
     of fractions.
     """
     kernels = gemm_kernels(machine, dtype)
-    if not kernels or rows < _NARROWEST:
+    tabled = bool(kernels) and rows >= _NARROWEST
+    note_product(machine, kernels if tabled else (), rows, columns, dtype)
+    if not tabled:
         return _gemm_by_fractions_s(machine, tokens, rows, columns, dtype)
     work = gemm_work(machine.chip, np.maximum(tokens, 1.0), rows, columns, dtype)
     return in_service_s(machine, kernels, work)
@@ -56,7 +59,11 @@ def routed_experts_s(
     multiplied by the rank with most rows, less efficiently with narrow slices of an expert. The
     two add up: grouped products have too few rows an expert to hide one behind the other
     (measured kernels rise by half between 2 and 32 rows an expert, where neither bound does).
+    On a measured machine the engine's table is read instead (`readings`).
     """
+    read = read_experts_s(machine, moe, hidden_size, pool, dtype, tokens)
+    if read is not None:
+        return read
     share = pool.tp * pool.dp / pool.ep
     distinct = distinct_experts_of_slowest_rank(moe, tokens, pool.ep)
     rows = rows_of_slowest_rank(moe, tokens, pool.ep)

@@ -14,6 +14,7 @@ from objectives.cost.drafting import Drafting, drafting_of
 from objectives.cost.kernel_work import ACTIVATION_BYTES
 from objectives.cost.machine import SECONDS_PER_US, Machine, machine_of
 from objectives.cost.operators import input_bytes, routed_experts_s
+from objectives.cost.sources import OperatorSource
 from objectives.cost.step_costs import Floats, SplitDecode, StepCosts
 from spaces.calibration import Changes
 from spaces.chip import ChipSpec
@@ -79,7 +80,9 @@ def split_step_costs(
     split = SplitDecode(
         micro_batches=micro_batches, layers=exchange.layers, line_s=line, exchange_s=both
     )
-    costs = replace(own, expert_s=exchange.experts_s(tokens)[None, :], split=split)
+    expert_s = exchange.experts_s(tokens)[None, :]
+    sources = (*own.sources, *exchange.sources())
+    costs = replace(own, expert_s=expert_s, split=split, sources=sources)
     return costs if factor == 1.0 else costs.scaled(factor)
 
 
@@ -93,6 +96,10 @@ class _Exchange:
     dtype: Dtype
     machines: tuple[Machine, Machine]
     drafting: Drafting
+
+    def sources(self) -> tuple[OperatorSource, ...]:
+        """Where the seconds that were asked for so far are from."""
+        return tuple(source for machine in self.machines for source in machine.log.told())
 
     @property
     def layers(self) -> int:

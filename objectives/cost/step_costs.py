@@ -9,6 +9,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from objectives.cost.sources import OperatorSource
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -105,6 +107,9 @@ class StepCosts:
     it, and the last layer runs dry:
 
         ((layers - 1) max(m max(a, e, x), a + e + c) + a + e + c + (m - 1) max(a, e, x)) / layers
+
+    `sources` tell of each operator whether its seconds were read from a measured table, where
+    measured costs were asked for.
     """
 
     grid: Ints
@@ -127,6 +132,7 @@ class StepCosts:
     tables: AttentionTables | None = None
     verified_tokens: int = 1
     split: SplitDecode | None = None
+    sources: tuple[OperatorSource, ...] = ()
 
     @property
     def stages(self) -> int:

@@ -36,6 +36,7 @@ NOT_ESTIMATED = frozenset(
         "peak_kv_fraction",
         "preemptions_per_request",
         "rejected_fraction",
+        "fitted_operators",
         "tokens_per_decode_step",
         *(f"{stem}_std_ms" for stem in ("ttft", "tpot", "itl", "e2e")),
         "tokens_per_s_per_user_std",

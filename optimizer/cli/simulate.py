@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from objectives.assess import Assessment
+    from objectives.cost import OperatorSource
     from objectives.slo import ClassReport
     from objectives.weighted import WeightedWorkload, Worth
     from optimizer.job import Job
@@ -74,6 +75,10 @@ def _document_of_one(found: Assessment, job: Job) -> dict[str, object]:
         "ttft_parts_ms": found.ttft_parts_ms,
         "binds": str(found.binding),
         "busy_time_shares": dict(found.binding.shares) if found.binding else {},
+        "operator_sources": {
+            role: [asdict(source) for source in told]
+            for role, told in found.operator_sources.items()
+        },
         "run": {
             "simulated_requests": found.simulated_requests,
             "simulation_cpu_s": found.simulation_cpu_s,
@@ -153,10 +158,26 @@ def _show_inside(found: Assessment) -> None:
     if found.binding is not None:
         show(f"binds: {found.binding}")
         shares = sorted(found.binding.shares.items(), key=lambda pair: -pair[1])
-        told = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= 0.005)
-        show(f"busy time of the busiest pool: {told}")
+        busy = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= 0.005)
+        show(f"busy time of the busiest pool: {busy}")
+    for role, told in found.operator_sources.items():
+        _show_sources(role, told)
     if found.saturated:
         show("saturated: more is offered than served, latencies only tell how long the run was")
+
+
+def _show_sources(role: str, told: Sequence[OperatorSource]) -> None:
+    """Operators read from measured tables, and each that was not with the reason."""
+    from objectives.cost import source_counts
+
+    counts = source_counts(told)
+    show_table(
+        [f"operators of {role}", "measured", "from the fit"],
+        [(name, str(read), str(fitted)) for name, (read, fitted) in counts.items()],
+    )
+    for source in told:
+        if not source.measured:
+            show(f"from the fit: {source.operator} {source.shape}: {source.origin}")
 
 
 def _show_classes(classes: tuple[ClassReport, ...]) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from objectives.cost import measured_kernels
 from optimizer.job import LoadRange
 from optimizer.problem import load_grid, posed, prepare
 from spaces.documents import dump_yaml
@@ -175,8 +174,7 @@ def test_a_depth_the_model_cannot_draft_is_the_jobs_mistake() -> None:
 def test_measured_operator_costs_reach_the_site_or_are_refused_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("objectives.cost.silicon.PACKAGE", "no_such_package")
-    measured_kernels.cache_clear()
+    monkeypatch.setattr("objectives.cost.silicon.tables.PACKAGE", "no_such_package")
     with pytest.raises(InputError) as refused:
         prepare(job_of(operator_costs="measured"))
     assert refused.value.key == "operator_costs"

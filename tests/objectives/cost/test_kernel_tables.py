@@ -9,6 +9,12 @@ import numpy as np
 import pytest
 from scipy.interpolate import RegularGridInterpolator
 
+from objectives.cost.benchmark_work import (
+    decode_attention_work,
+    experts_work,
+    latent_decode_work,
+    prefill_attention_work,
+)
 from objectives.cost.fitted import gemm_kernels, in_service_s
 from objectives.cost.kernel_tables import (
     FOLDER,
@@ -21,12 +27,6 @@ from objectives.cost.kernel_tables import (
 )
 from objectives.cost.kernel_work import Work, gemm_work
 from objectives.cost.machine import machine_of
-from scripts.benchmark_work import (
-    decode_attention_work,
-    experts_work,
-    latent_decode_work,
-    prefill_attention_work,
-)
 from scripts.operator_rows import CHIPS
 from spaces.catalog import chip
 from spaces.precision import Dtype

@@ -1,8 +1,8 @@
 """What the benchmarked kernels of experts and attention have to do, as `kernel_work` says it.
 
-Steps price these operators from a chip's measured fractions: on served points the fitted tables
-came out no better (attention) or worse (experts, whose benchmark times whole layers launched from
-the host), so they serve the operators' own score only.
+Steps price these operators from a chip's measured fractions: on served points fitted tables came
+out no better (attention) or worse (experts, whose benchmark times whole layers launched from the
+host). They serve the operators' own score, and experts that are read from measured tables.
 """
 
 from __future__ import annotations

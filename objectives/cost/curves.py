@@ -1,0 +1,17 @@
+"""Measured seconds along a size: a message, a batch of tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from objectives.cost.step_costs import Floats
+
+
+def along_sizes(sizes: Floats, seconds: Floats, asked: Floats) -> Floats:
+    """Interpolation in logarithms; the first time below, in proportion to size above.
+
+    >>> along_sizes(np.array([1.0, 4.0]), np.array([2.0, 8.0]), np.array([0.5, 2.0, 8.0])).tolist()
+    [2.0, 4.0, 16.0]
+    """
+    logs = np.interp(np.log(np.maximum(asked, 1e-9)), np.log(sizes), np.log(seconds))
+    return np.asarray(np.exp(logs) * np.maximum(1.0, asked / sizes[-1]))
