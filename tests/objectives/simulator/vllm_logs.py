@@ -25,19 +25,35 @@ CONTEXT_STEP = 64
 MEAN_CONTEXT = 1200
 BESIDE_CHUNK = 512  # the chunk beside which attention of decoding requests is read
 
-# What no profile of layers tells: the host's part of a vLLM step as the project's cost model has
-# it (objectives/cost/overheads.yaml), the machine's link, and the start-up of an all-reduce over
-# it, chosen to fit the log of the one case that has them.
-LINK_BYTES_PER_S = 16e9
-LINK_LATENCY_S = 40e-6
-HOST_S, REQUEST_S = 250e-6, 7.7e-6
+# What no profile of layers tells of a step: the host's part per request, and what a layer loses
+# where a chunk keeps the step out of its full CUDA graph, as the project's cost model has them
+# (objectives/cost/overheads.yaml). The part per step does not show: these servers scheduled
+# asynchronously (their resolved configuration, published with the logs), so that it passes while
+# the step before it computes.
+REQUEST_S, EAGER_LAYER_S = 7.7e-6, 46e-6
+
+# The line between the two RTX PRO 6000 as measured by the publisher of the logs (its ring model's
+# 16.37 GiB/s, 16.1 us a hop): an all-reduce is two hops, a gather or a reduce-scatter one.
+LINK_BYTES_PER_S = 16.37 * 2**30
+HOP_S = 16.1e-6
+
+# Distinct experts of Qwen3-30B-A3B over those of a uniform gate, by tokens: measured by the same
+# publisher over 110,640 calls of the gate (1 at one token, 0.87 through the middle, 0.94 in a
+# saturated decode).
+EXPERTS, TOP_K = 128, 8
+GATE_TOKENS, GATE_SHARE = (1, 8, 32, 128), (1.0, 0.87, 0.87, 0.94)
+VOCABULARY = 151_936  # of both Qwen3 models
+BF16_BYTES = 2.0
 WHOLE_MODEL = ("embedding", "final_layernorm")
 TWICE = ("layernorm",)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A deployment whose log we have; `kv_blocks` of 16 tokens, `hits` of the prompt tokens."""
+    """A deployment whose log we have; `kv_blocks` of 16 tokens, `hits` of the prompt tokens.
+
+    Over `dp` attention ranks routed experts are spread, whole.
+    """
 
     machine: str
     model: str
@@ -46,6 +62,7 @@ class Case:
     kv_blocks: int
     hits: float
     tp: int = 1
+    dp: int = 1
     hidden: int = 0
 
     @property
@@ -88,7 +105,7 @@ def pool(data: Path, case: Case) -> PoolSetup:
     return PoolSetup(
         role="aggregated",
         replicas=1,
-        ranks=1,
+        ranks=case.dp,
         seats=case.seats,
         step_tokens=STEP_TOKENS,
         alternating=False,
@@ -105,14 +122,14 @@ def scenario(data: Path, case: Case) -> Scenario:
 
 def costs(folder: Path, case: Case) -> StepCosts:
     """Step costs from a profile."""
-    grid = np.arange(STEP_TOKENS + 1)
+    grid = np.arange(STEP_TOKENS * case.dp + 1)
     zeros = np.zeros(1)
     return StepCosts(
         grid=grid,
         token_s=(_linear(folder, case, grid) + _exchange(case, grid))[None],
-        expert_s=np.zeros((1, len(grid))),
-        graph_tokens=np.arange(case.seats + 1),
-        eager_s=zeros,
+        expert_s=_experts(folder, case, grid)[None],
+        graph_tokens=_captured(np.arange(case.seats + 1)),
+        eager_s=np.array([EAGER_LAYER_S * case.layers]),
         decode_base_s=zeros,
         decode_request_s=zeros,
         decode_token_s=zeros,
@@ -123,10 +140,17 @@ def costs(folder: Path, case: Case) -> StepCosts:
         window_pair_s=zeros,
         read_s=zeros,
         window_tokens=0,
-        host_s=HOST_S,
+        host_s=0.0,
         request_s=REQUEST_S,
         tables=_attention(folder, case),
     )
+
+
+def _captured(requests: np.ndarray) -> np.ndarray:
+    """The CUDA graph each count runs in: 1, 2, 4 and multiples of 8 (the logs' configuration)."""
+    small = 2 ** np.ceil(np.log2(np.maximum(requests, 1))).astype(int)
+    padded = np.where(requests <= 4, small, -(-requests // 8) * 8)
+    return np.asarray(np.where(requests == 0, 0, padded))
 
 
 def _linear(folder: Path, case: Case, grid: np.ndarray) -> np.ndarray:
@@ -147,11 +171,34 @@ def _linear(folder: Path, case: Case, grid: np.ndarray) -> np.ndarray:
 
 
 def _exchange(case: Case, grid: np.ndarray) -> np.ndarray:
-    """Two all-reduces a layer over a ring."""
-    if case.tp == 1:
+    """What ranks send one another, by tokens of a rank.
+
+    Tensor parallel: two all-reduces a layer and one of the embeddings, and a gather of the logits.
+    Expert parallel: each layer gathers all ranks' tokens and scatters their sums.
+    """
+    sent_s = grid * case.hidden * BF16_BYTES / LINK_BYTES_PER_S
+    if case.tp > 1:
+        reduce_s = 2 * (case.tp - 1) * (HOP_S + sent_s / case.tp)
+        logits = np.minimum(grid, case.seats) * VOCABULARY / case.tp * BF16_BYTES
+        return np.asarray((2 * case.layers + 1) * reduce_s + HOP_S + logits / LINK_BYTES_PER_S)
+    return np.asarray(2 * case.layers * (case.dp - 1) * (HOP_S + sent_s))
+
+
+def _experts(folder: Path, case: Case, grid: np.ndarray) -> np.ndarray:
+    """Routed experts of a rank by tokens of all ranks.
+
+    It has its share of the (token, expert) pairs, as if so many fewer tokens had come, and reads
+    its share of the distinct experts.
+    """
+    path = folder / f"{case.profile}_moe.csv.gz"
+    if not path.exists():
         return np.zeros(len(grid))
-    sent_s = 2 * (case.tp - 1) / case.tp * grid * case.hidden * 2.0 / LINK_BYTES_PER_S
-    return 2 * case.layers * (LINK_LATENCY_S + sent_s)
+    tokens = np.maximum(grid, 1)
+    uniform = EXPERTS * (1 - (1 - TOP_K / EXPERTS) ** tokens)
+    reached = uniform * np.interp(np.log2(tokens), np.log2(GATE_TOKENS), GATE_SHARE) / case.dp
+    pairs = np.maximum(tokens / case.dp, 1)
+    table = pd.read_csv(path)
+    return case.layers * _read(table, "tokens", "activated_experts", pairs, reached)
 
 
 def _attention(folder: Path, case: Case) -> AttentionTables:
@@ -179,14 +226,23 @@ def _attention(folder: Path, case: Case) -> AttentionTables:
 def _surface(
     table: pd.DataFrame, rows: str, columns: str, at_rows: np.ndarray, at_columns: np.ndarray
 ) -> np.ndarray:
+    """Seconds of a layer at every pair of a row and a column [rows, columns]."""
+    mesh = np.meshgrid(at_rows, at_columns, indexing="ij")
+    return _read(table, rows, columns, *mesh)
+
+
+def _read(
+    table: pd.DataFrame, rows: str, columns: str, at_rows: np.ndarray, at_columns: np.ndarray
+) -> np.ndarray:
     """Seconds of a layer, interpolated linearly in both directions and kept at the ends."""
     wide = table.pivot_table(index=rows, columns=columns, values="time_us")
     wide = wide.interpolate(axis=1, limit_direction="both").interpolate(axis=0)
-    values = wide.to_numpy()
-    read = RegularGridInterpolator((wide.index.to_numpy(), wide.columns.to_numpy()), values)
-    mesh = np.meshgrid(
-        np.clip(at_rows, wide.index.min(), wide.index.max()),
-        np.clip(at_columns, wide.columns.min(), wide.columns.max()),
-        indexing="ij",
+    axes = (wide.index.to_numpy(), wide.columns.to_numpy())
+    points = [
+        np.clip(at, axis.min(), axis.max())
+        for at, axis in zip((at_rows, at_columns), axes, strict=True)
+    ]
+    seconds: np.ndarray = (
+        RegularGridInterpolator(axes, wide.to_numpy())(np.stack(points, -1)) * 1e-6
     )
-    return read(np.stack(mesh, axis=-1)) * 1e-6
+    return seconds
