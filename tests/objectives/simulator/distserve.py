@@ -10,6 +10,7 @@ what its first decode step costs.
 from __future__ import annotations
 
 import gzip
+import heapq
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,13 +31,18 @@ OVERHEAD_S, OVERHEAD_S_PER_TOKEN = 2e-3, 1e-7  # of the first stage, whatever th
 
 @dataclass(frozen=True)
 class Case:
-    """A workload, and model and parallelism of the two pools; decode in `stages`."""
+    """A workload, and model and parallelism of the two pools; decode in `stages`.
+
+    Requests arrive as those of `arrivals` do, whose times are multiplied by `scale`.
+    """
 
     workload: str
     model: str
     prefill_tp: int
     decode_tp: int
     stages: int = 1
+    arrivals: str = ""
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,8 @@ def served(data: Path, case: Case) -> Served:
     """Our run of a case."""
     folder = data / "peer" / "simdistserve"
     table = json.loads((folder / "coefficients_distserve.json").read_text())[case.model]
-    rows = requests(folder, case)
-    arrivals = rows["start_time"].to_numpy()
+    rows = requests(folder, case.workload)
+    arrivals = arrivals_s(data, case)
     prompts, outputs = rows["prompt_len"].to_numpy(), rows["output_len"].to_numpy()
     first = _run(
         _prefill(table[str(case.prefill_tp)]["prefill"]),
@@ -75,7 +81,7 @@ def alone_s(data: Path, case: Case) -> np.ndarray:
     """Seconds that each prompt takes where nothing else is there [n]."""
     folder = data / "peer" / "simdistserve"
     table = json.loads((folder / "coefficients_distserve.json").read_text())[case.model]
-    prompts = requests(folder, case)["prompt_len"].to_numpy()
+    prompts = requests(folder, case.workload)["prompt_len"].to_numpy()
     apart_s = 1e3 * np.arange(len(prompts))
     workload = workload_of(apart_s, prompts, np.ones_like(prompts))
     records = _run(_prefill(table[str(case.prefill_tp)]["prefill"]), workload).requests
@@ -87,9 +93,58 @@ def answers(data: Path, case: Case) -> pd.DataFrame:
     return pd.read_csv(data / "peer" / "simdistserve" / f"{case.workload}_latency_ms.csv.gz")
 
 
-def requests(folder: Path, case: Case) -> pd.DataFrame:
-    """The requests of a case."""
-    with gzip.open(folder / f"{case.workload}.json.gz", "rt") as file:
+def arrivals_s(data: Path, case: Case) -> np.ndarray:
+    """When the requests of a case arrived."""
+    folder = data / "peer" / "simdistserve"
+    own = requests(folder, case.workload)
+    others = requests(folder, case.arrivals or case.workload)
+    times_s: np.ndarray = others["start_time"].to_numpy()[: len(own)] * case.scale
+    return times_s
+
+
+def merged_decoding_s(data: Path, case: Case, starts_s: np.ndarray) -> np.ndarray:
+    """Seconds of decoding where each stage takes all that waits for it, batches merging [n].
+
+    That is how the other simulator runs a pipeline; here batches stay what they are between the
+    stages, as in engines.
+    """
+    folder = data / "peer" / "simdistserve"
+    table = json.loads((folder / "coefficients_distserve.json").read_text())[case.model]
+    step, token, request = table[str(case.decode_tp)]["decoding_smallbs"]
+    rows = requests(folder, case.workload)
+    context, left = rows["prompt_len"].to_numpy().copy(), rows["output_len"].to_numpy().copy()
+    ends_s = np.zeros(len(rows))
+    waiting: list[list[int]] = [[] for _ in range(case.stages)]
+    serving: list[list[int]] = [[] for _ in range(case.stages)]
+    events = [(start_s, -1, place) for place, start_s in enumerate(starts_s)]
+    heapq.heapify(events)
+    while events:
+        now_s, stage, place = heapq.heappop(events)
+        if stage < 0:
+            waiting[0].append(place)
+        elif stage < case.stages - 1:
+            waiting[stage + 1] += serving[stage]
+        else:
+            context[serving[stage]] += 1
+            left[serving[stage]] -= 1
+            ends_s[serving[stage]] = now_s
+            waiting[0] += [place for place in serving[stage] if left[place] > 0]
+        if stage >= 0:
+            serving[stage] = []
+        for free in range(case.stages):
+            if waiting[free] and not serving[free]:
+                serving[free], waiting[free] = waiting[free], []
+                seen, count = context[serving[free]].sum(), len(serving[free])
+                seconds = (step + token * (seen + count) + request * count) / 1e3 / case.stages
+                if free == 0:
+                    seconds += OVERHEAD_S + OVERHEAD_S_PER_TOKEN * seen
+                heapq.heappush(events, (now_s + seconds, free, -1))
+    return ends_s - starts_s
+
+
+def requests(folder: Path, workload: str) -> pd.DataFrame:
+    """The requests of a workload."""
+    with gzip.open(folder / f"{workload}.json.gz", "rt") as file:
         return pd.DataFrame(json.load(file))
 
 
