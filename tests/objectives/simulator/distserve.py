@@ -98,8 +98,8 @@ def arrivals_s(data: Path, case: Case) -> np.ndarray:
     folder = data / "peer" / "simdistserve"
     own = requests(folder, case.workload)
     others = requests(folder, case.arrivals or case.workload)
-    times_s: np.ndarray = others["start_time"].to_numpy()[: len(own)] * case.scale
-    return times_s
+    times_s = others["start_time"].to_numpy()[: len(own)] * case.scale
+    return np.asarray(times_s)
 
 
 def merged_decoding_s(data: Path, case: Case, starts_s: np.ndarray) -> np.ndarray:
@@ -139,7 +139,7 @@ def merged_decoding_s(data: Path, case: Case, starts_s: np.ndarray) -> np.ndarra
                 if free == 0:
                     seconds += OVERHEAD_S + OVERHEAD_S_PER_TOKEN * seen
                 heapq.heappush(events, (now_s + seconds, free, -1))
-    return ends_s - starts_s
+    return np.asarray(ends_s - starts_s)
 
 
 def requests(folder: Path, workload: str) -> pd.DataFrame:
