@@ -48,8 +48,8 @@ def step_costs(
 
     `release` is the engine's, by default a current one. With `operator_costs` measured, operators
     are read from measured tables (`silicon`) as far as these go, which `sources` tell. A
-    calibration gives `changes` of the cost model's constants, and a `factor` on all seconds. Without
-    `exchanges` the chips reach one another in no time.
+    calibration gives `changes` of the cost model's constants, and a `factor` on all seconds.
+    Without `exchanges` the chips reach one another in no time.
 
     The formulas and their sources stand in docs/cost_model.md. The arrays are shared between
     calls with equal arguments: read them, do not write to them. Raises `InputError` where the

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from objectives.cost import StepCosts, split_step_costs, step_costs
+from objectives.cost.machine import machine_of
+from objectives.cost.operators import routed_experts_s
 from spaces import catalog
 from spaces.chip import ChipSpec, Fact
 from spaces.plan import Pool, Precision
@@ -140,3 +142,45 @@ def test_each_pass_of_the_draft_layer_goes_to_the_experts_too() -> None:
         tokens, plain.grid, plain.expert_s[0]
     )
     assert three.verified_tokens == 4
+
+
+def test_who_asks_does_not_change_how_uneven_the_experts_are_asked() -> None:
+    """One draw for all ranks: 512 tokens are 512 tokens, of 4 attention ranks or of 16."""
+    few, many = (costs(ATTENTION.model_copy(update={"dp": dp})) for dp in (4, 16))
+    for tokens in (16.0, 512.0):
+        told = [float(np.interp(tokens, one.grid, one.expert_s[0])) for one in (few, many)]
+        assert told[0] == pytest.approx(told[1], rel=0.01)
+
+
+@pytest.mark.parametrize("tokens", [32, 512])
+def test_the_slowest_rank_of_one_draw_sets_the_layer(tokens: int) -> None:
+    """A router drawn once for a layer: every rank gets its part of it, and the last one counts.
+
+    A rank's seconds are those of its distinct experts and rows, which come from the same draw.
+    """
+    chip, moe = catalog.chip("h200"), MODEL.moe
+    assert moe is not None
+    machine, ranks = machine_of(chip, "vllm"), 8
+    alone = EXPERTS.model_copy(update={"tp": 1, "ep": 1})
+
+    def seconds(distinct: float, rows: float) -> float:
+        """One rank's layer: affine in both, from the law of a chip that holds all experts."""
+        one, two = (
+            float(routed_experts_s(machine, moe, 7168, alone, "fp8", np.array([t]))[0])
+            for t in (4096.0, 8192.0)
+        )
+        of_row = (two - one) / (4096.0 * moe.top_k)  # all 256 experts are read either way
+        fixed = float(machine.launch_s(machine.experts("fp8").latency_us))
+        of_expert = (one - fixed - 4096.0 * moe.top_k * of_row) / moe.routed_experts
+        return fixed + distinct * of_expert + rows * of_row
+
+    random = np.random.default_rng(3)
+    slowest = []
+    for _ in range(40):
+        picks = random.random((tokens, 256)).argpartition(8, axis=1)[:, :8]
+        counts = np.bincount(picks.ravel(), minlength=256).reshape(ranks, -1)
+        own = [seconds(float((one > 0).sum()), float(one.sum())) for one in counts]
+        slowest.append(max(own))
+    pool = EXPERTS.model_copy(update={"tp": ranks, "ep": ranks})
+    told = routed_experts_s(machine, moe, 7168, pool, "fp8", np.array([float(tokens)]))
+    assert float(told[0]) == pytest.approx(np.mean(slowest), rel=0.05)
