@@ -31,12 +31,17 @@ class Match(Document):
     weights: str | None = None
     tp: int | None = None
     attention_dp: bool | None = None
+    drafts: bool | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
 
 
 class RunSetting(Document):
     """Flags of a run.
 
-    `step_tokens` bounds the tokens of a step, or `inputs_a_step` times the nominal input does.
+    `step_tokens` bounds the tokens of a step, or `inputs_a_step` times the nominal input does;
+    with `one_input_a_step` it is one input and what all decoding requests have. `drafts` are those
+    of a step where a row says that it drafts.
     `admission_steps` maps the least concurrency to the steps between two looks at the queue, and
     `admission_together` lets ranks wait for one another (`objectives.simulator.admission`).
     """
@@ -44,10 +49,25 @@ class RunSetting(Document):
     match: Match
     step_tokens: PositiveInt | None = None
     inputs_a_step: PositiveInt | None = None
+    one_input_a_step: bool = False
+    drafts: PositiveInt | None = None
     hbm_fraction: float | None = None
     kv: KvDtype | None = None
     admission_steps: dict[int, PositiveInt] = Field(default_factory=dict)
     admission_together: bool = False
+
+    def step_tokens_at(self, nominal_input: int, decoding: int, drafts: int) -> int | None:
+        """Most tokens of a step of a rank with so many decoding requests, None if nothing is said.
+
+        `max_num_tokens` of InferenceX's scripts for TensorRT-LLM is rounded down to 64 tokens.
+
+        >>> built = RunSetting(match=Match(engine="trtllm"), one_input_a_step=True)
+        >>> built.step_tokens_at(1024, 32, 3)
+        1216
+        """
+        if self.one_input_a_step:
+            return ((1 + drafts) * decoding + nominal_input + 64 + 63) // 64 * 64
+        return self.step_tokens or (self.inputs_a_step or 0) * nominal_input or None
 
     def admission_steps_at(self, concurrency: int) -> int:
         """Steps between two looks at the queue, 1 where nothing is said.
@@ -151,10 +171,13 @@ def run_setting(
     weights: str,
     tp: int,
     attention_dp: bool,
+    drafts: bool,
+    input_tokens: int,
+    output_tokens: int,
 ) -> RunSetting:
     """The first setting that matches a row; defaults where none does.
 
-    Names are the catalogue's, `weights` as the row states them (`fp4`, `fp8`).
+    Names are the catalogue's, `weights` as the row states them (`fp4`, `fp8`), lengths nominal.
     """
     asked = {
         "engine": engine,
@@ -163,6 +186,9 @@ def run_setting(
         "weights": weights,
         "tp": tp,
         "attention_dp": attention_dp,
+        "drafts": drafts,
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
     }
     runs = published_runs()
     if runs.workload in workload:

@@ -78,7 +78,7 @@ def _plan(setup: Setup, engine: EngineSpec, setting: RunSetting) -> DeploymentPl
         ),
         precision=_precision(setup, model, chip, setting.kv),
         hbm_fraction=setting.hbm_fraction or engine.hbm_fraction,
-        speculation=_speculation(setup, model, start.drafts),
+        speculation=_speculation(setup, model, start.drafts or setting.drafts),
         block_size=engine.block_size,
         load=setup.load,
         prefix_caching=setup.prefix_hit > 0,
@@ -97,8 +97,15 @@ def _setting(setup: Setup, engine: EngineName) -> RunSetting:
         weights=setup.weights,
         tp=mapping.tp,
         attention_dp=mapping.dp > 1,
+        drafts=_drafts(setup),
+        input_tokens=setup.nominal_input,
+        output_tokens=setup.nominal_output,
     )
     return found if setup.mode == "agg" else RunSetting(match=Match(engine=engine), kv=found.kv)
+
+
+def _drafts(setup: Setup) -> bool:
+    return setup.speculation not in ("", "none")
 
 
 def _start(setup: Setup, engine: EngineName, model: ModelSpec, chip: ChipSpec) -> Start:
@@ -115,7 +122,7 @@ def _start(setup: Setup, engine: EngineName, model: ModelSpec, chip: ChipSpec) -
         output_tokens=setup.nominal_output,
         prefill=prefill.layout,
         decode=f"{decode.workers} {decode.layout}",
-        drafts=setup.speculation not in ("", "none"),
+        drafts=_drafts(setup),
         users=setup.load.concurrency,
     )
     return start_of(setup.workload, row)
@@ -128,8 +135,15 @@ def _limits(
     if role == "prefill":
         tokens = start.prefill.rank_step_tokens(mapping.dp)
         return Limits(step_tokens=tokens, seats=start.prefill.seats)
-    inputs = (setting.inputs_a_step or 0) * setup.nominal_input
-    return Limits(step_tokens=setting.step_tokens or inputs or None, seats=start.seats)
+    share = _share(setup, mapping)
+    drafts = (setting.drafts or DRAFTS) if _drafts(setup) else 0
+    tokens = setting.step_tokens_at(setup.nominal_input, share, drafts)
+    return Limits(step_tokens=tokens, seats=start.seats)
+
+
+def _share(setup: Setup, mapping: Mapping) -> int:
+    """Requests of a rank where all of a closed loop are spread evenly."""
+    return -(-(setup.load.concurrency or 0) // (mapping.dp * mapping.workers))
 
 
 def _speculation(setup: Setup, model: ModelSpec, published: int | None) -> Speculation | None:
@@ -155,7 +169,7 @@ def _speculation(setup: Setup, model: ModelSpec, published: int | None) -> Specu
 
 def _pool(role: Role, chip: str, mapping: Mapping, setup: Setup, limits: Limits) -> Pool:
     """Workers that may hold all requests of a closed loop at once, unless `limits` say less."""
-    share = -(-(setup.load.concurrency or 0) // (mapping.dp * mapping.workers))
+    share = _share(setup, mapping)
     seats = limits.seats or max(LEAST_SEATS, share)
     return Pool(
         role=role,

@@ -20,6 +20,9 @@ def setting(workload: str = INFERENCEX, **changes: Any) -> RunSetting:
         "weights": "fp8",
         "tp": 8,
         "attention_dp": False,
+        "drafts": False,
+        "input_tokens": 8192,
+        "output_tokens": 1024,
     }
     return run_setting(workload, **(row | changes))
 
@@ -37,6 +40,14 @@ def test_sglang_polls_less_often_under_load(concurrency: int, steps: int) -> Non
 def test_ranks_wait_for_one_another_under_attention_dp_only() -> None:
     assert setting(engine="trtllm", attention_dp=True).admission_together
     assert not setting(engine="trtllm").admission_together
+
+
+def test_a_step_of_drafting_runs_holds_one_input() -> None:
+    """max_num_tokens: (1 + drafts) x requests + input + 127, rounded down to 64."""
+    drafting = setting(engine="trtllm", drafts=True)
+    assert drafting.drafts == 3
+    assert drafting.step_tokens_at(8192, 16, 3) == 8320
+    assert setting(engine="trtllm").step_tokens_at(8192, 16, 0) is None
 
 
 def test_other_benchmarks_and_other_rows_keep_the_defaults() -> None:
