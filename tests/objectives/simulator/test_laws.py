@@ -228,26 +228,6 @@ def test_a_cached_prefix_shortens_ttft_and_a_slow_host_tier_lengthens_it() -> No
     assert fast < without < slow
 
 
-KNOBS: dict[str, object] = {
-    "replicas": 2,
-    "ranks": 2,
-    "seats": 3,
-    "step_tokens": 64,
-    "alternating": True,
-    "kv_blocks": 45,
-    "request_blocks": 300,
-    "admission_steps": 5,
-}
-
-
-@pytest.mark.parametrize("knob", KNOBS)
-def test_every_knob_of_a_pool_changes_the_outcome(knob: str) -> None:
-    workload = chat(80, gap_s=0.01)
-    plain = open_loop(Scenario((pool(),)), workload)
-    turned = open_loop(Scenario((pool(**{knob: KNOBS[knob]}),)), workload)
-    assert plain.requests.finish_s.tobytes() != turned.requests.finish_s.tobytes()
-
-
 def beside_a_long_answer(ranks: int, arrivals_s: list[float], **changes: object) -> np.ndarray:
     """Waits of short requests on ranks that each decode a long answer, in steps of 10 ms."""
     setup = pool(ranks=ranks, costs=constant_step(0.01, 16), **changes)
