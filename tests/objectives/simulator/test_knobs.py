@@ -26,7 +26,12 @@ LINK = KvOnLink(token_bytes=1e5)
 def sessions(count: int = 24, turns: int = 4) -> Workload:
     """Sessions that go on by a block or two at a time, behind a prefix that all share."""
     rng = np.random.default_rng(7)
-    chains, inputs, outputs, parents, gaps_s, arrivals_s = [], [], [], [], [], []
+    chains: list[list[int]] = []
+    inputs: list[int] = []
+    outputs: list[int] = []
+    parents: list[int] = []
+    gaps_s: list[float] = []
+    arrivals_s: list[float] = []
     number = 4
     for session in range(count):
         chain = [0, 1]
@@ -65,7 +70,7 @@ def served(
     load: Mapping[str, Any],
 ) -> str:
     """The digest of what happens to sessions there."""
-    setup = {
+    setup: dict[str, Any] = {
         "replicas": 1,
         "ranks": 1,
         "seats": 16,
@@ -78,10 +83,11 @@ def served(
     } | dict(pool)
     workload = sessions()
     pools = tuple(PoolSetup(role=role, **setup) for role in roles)
-    given = {"arrival_s": workload.arrival_s, "concurrency": 0} | dict(load)
+    given: dict[str, Any] = {"arrival_s": workload.arrival_s, "concurrency": 0} | dict(load)
     if given["arrival_s"] is None:
         given["arrival_s"] = np.zeros(len(workload))
-    world = Scenario(pools, **({"kv_on_link": LINK} | dict(scenario)))
+    around: dict[str, Any] = {"kv_on_link": LINK} | dict(scenario)
+    world = Scenario(pools, **around)
     return digest(replace(simulate(world, workload, OfferedLoad(**given)), pools=()))
 
 
@@ -142,7 +148,7 @@ ON_LINK: dict[str, tuple[dict[str, Any], Any]] = {
     "request_bytes": ({}, 1e9),
     "latency_s": ({}, 0.01),
 }
-OF_STORE = {"tokens": 640, "bytes_per_s": 1e6}
+OF_STORE: dict[str, Any] = {"tokens": 640, "bytes_per_s": 1e6}
 
 
 @pytest.mark.parametrize("knob", POOL)

@@ -7,10 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from objectives.cost.step_costs import SplitDecode
 from objectives.simulator import PoolSetup, Scenario, SimulationResult, simulate
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
+from spaces.plan import Role
 from tests.objectives.simulator.worlds import (
     World,
     constant_step,
@@ -182,14 +185,93 @@ def test_a_faster_link_shortens_only_the_transfer() -> None:
     np.testing.assert_allclose(slow.requests.prefill_s, fast.requests.prefill_s, rtol=1e-9)
 
 
-SPLIT = ("prefill", "decode")
+SPLIT: tuple[Role, ...] = ("prefill", "decode")
 
 
-def test_a_split_without_transfer_serves_a_lone_client_as_one_pool_does() -> None:
-    split = Scenario(tuple(pool(role=role, link_bytes_per_s=np.inf) for role in SPLIT))
-    one = Scenario((pool(),))
-    apart, together = (closed_loop(s, chat(30), clients=1) for s in (split, one))
-    np.testing.assert_allclose(apart.requests.finish_s, together.requests.finish_s, rtol=1e-9)
+def one_at_a_time(world: World, **changes: object) -> World:
+    """The same prompts, each sent when the one before it has ended."""
+    scenario, workload, _ = world
+    count = len(workload)
+    alone = replace(
+        workload,
+        session=np.arange(count, dtype=np.int32),
+        parent=np.full(count, -1, np.int32),
+        gap_s=np.zeros(count),
+    )
+    return replace(scenario, **changes), alone, OfferedLoad(np.zeros(count), 1)  # type: ignore[arg-type]
+
+
+def faster_links(scenario: Scenario, factor: float) -> Scenario:
+    """A deployment all of whose links carry so many times as much."""
+    pools = tuple(
+        replace(
+            setup,
+            link_bytes_per_s=setup.link_bytes_per_s * factor,
+            host_s_per_token=setup.host_s_per_token / factor,
+            ssd_s_per_token=setup.ssd_s_per_token / factor,
+        )
+        for setup in scenario.pools
+    )
+    store = scenario.store
+    if store is not None:
+        store = replace(store, bytes_per_s=store.bytes_per_s * factor)
+    return replace(scenario, pools=pools, store=store)
+
+
+@given(worlds(), st.sampled_from([1.5, 10.0, 1e6]))
+@settings(max_examples=120)
+def test_more_bandwidth_never_makes_a_fixed_schedule_slower(world: World, factor: float) -> None:
+    """Prompts one after another meet the same caches; what they forget in time is left out."""
+    scenario, workload, load = one_at_a_time(world, idle_limit_s=np.inf)
+    slow = simulate(scenario, workload, load).requests
+    fast = simulate(faster_links(scenario, factor), workload, load).requests
+    done = slow.finished
+    assert (fast.e2e_s[done] <= slow.e2e_s[done] * (1 + 1e-9)).all()
+
+
+@given(worlds(topologies=(("aggregated",),)))
+@settings(max_examples=100)
+def test_a_split_without_transfer_serves_a_lone_client_as_one_pool_does(world: World) -> None:
+    scenario, workload, load = one_at_a_time(world, prefix_caching=False, acceptance=())
+    setup = scenario.pools[0]
+    costs = replace(setup.costs, verified_tokens=1)
+    setup = replace(setup, costs=costs, link_bytes_per_s=np.inf)
+    link = replace(scenario.kv_on_link, latency_s=0.0)
+    split = tuple(replace(setup, role=role) for role in SPLIT)
+    apart, together = (
+        simulate(replace(scenario, pools=pools, kv_on_link=link), workload, load).requests
+        for pools in (split, (setup,))
+    )
+    np.testing.assert_allclose(apart.finish_s, together.finish_s, rtol=1e-9)
+
+
+@given(worlds(topologies=(SPLIT,)))
+@settings(max_examples=100)
+def test_a_midfill_pool_that_no_turn_is_sent_to_changes_nothing(world: World) -> None:
+    scenario, workload, load = world
+    first, last = scenario.pools
+    idle = replace(first, role="midfill", kv_blocks=10_000)
+    three = replace(scenario, pools=(first, idle, last), midfill_tokens=-(10**9))
+    two, with_it = (simulate(each, workload, load).requests for each in (scenario, three))
+    np.testing.assert_array_equal(with_it.finish_s, two.finish_s)
+
+
+@given(worlds(topologies=(("aggregated",), SPLIT)))
+@settings(max_examples=100)
+def test_experts_apart_at_no_distance_are_experts_in_the_pool(world: World) -> None:
+    """One micro-batch goes through attention and experts in turn, and nothing lies between."""
+    scenario, workload, load = world
+    *others, last = scenario.pools
+    together = replace(last, costs=replace(last.costs, split=None))
+    grid = last.costs.grid
+    nothing = SplitDecode(1, 1, np.zeros(len(grid)), np.zeros(len(grid)))
+    if last.costs.stages == 1:
+        apart = replace(last, costs=replace(last.costs, split=nothing))
+        found = [
+            simulate(replace(scenario, pools=(*others, setup)), workload, load).requests
+            for setup in (apart, together)
+        ]
+        np.testing.assert_allclose(found[0].finish_s, found[1].finish_s, rtol=1e-9)
 
 
 def test_a_full_decode_pool_holds_the_prefill_pool_back() -> None:

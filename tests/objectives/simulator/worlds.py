@@ -133,12 +133,16 @@ def _turns(parents: list[int], gaps_s: list[float]) -> dict[str, Any]:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, most_requests: int = 27) -> World:
+def worlds(
+    draw: st.DrawFn,
+    most_requests: int = 27,
+    topologies: tuple[tuple[Role, ...], ...] = TOPOLOGIES,
+) -> World:
     """A scenario, workload and load with any mix of features, tight enough to make them meet.
 
     Shrinks towards one request on one plain pool.
     """
-    roles = draw(st.sampled_from(TOPOLOGIES))
+    roles = draw(st.sampled_from(topologies))
     window = draw(st.sampled_from([0, 0, 24]))
     workload = draw(_workloads(most_requests))
     longest = int((workload.input_tokens + workload.output_tokens).max())
