@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from spaces.documents import Document, read_yaml, validated
+from spaces.model.drafts import acceptance_rates
 from spaces.plan import EngineName
 from spaces.precision import KvDtype
 
@@ -92,6 +93,14 @@ class Conversations(Document):
     question_tokens: PositiveInt
 
 
+class Accepted(Document):
+    """Mean tokens of a decode step by the number of drafts, as the runs of a model show them."""
+
+    source: str
+    model: str
+    lengths: tuple[PositiveFloat, ...]
+
+
 class RecordedLengths(Document):
     """How lengths of recorded conversations spread: the mean of each tenth, over that of all."""
 
@@ -116,14 +125,15 @@ class PublishedRuns(Document):
     """Settings by kind of row, for rows whose workload names `workload`.
 
     `conversations` and `clients` are benchmarks of their own, told by their own names.
-    `recorded_lengths` are for rows of recorded conversations. `releases` has the first day of each
-    release of an engine in nightly runs.
+    `accepted` is for drafting rows, `recorded_lengths` for those of recorded conversations.
+    `releases` has the first day of each release of an engine in nightly runs.
     """
 
     source: str
     checked: str
     workload: str
     requests_per_user: PositiveInt
+    accepted: tuple[Accepted, ...]
     recorded_lengths: RecordedLengths
     clients: tuple[Client, ...]
     conversations: tuple[Conversations, ...]
@@ -135,6 +145,15 @@ class PublishedRuns(Document):
 def published_runs() -> PublishedRuns:
     """The content of `published_runs.yaml`."""
     return validated(PublishedRuns, read_yaml(FILE), str(FILE))
+
+
+def accepted_rates(workload: str, model: str, drafts: int) -> tuple[float, ...] | None:
+    """Share of steps in which each draft was accepted, None where the runs do not show it."""
+    runs = published_runs()
+    told = next((a.lengths for a in runs.accepted if a.model == model), ())
+    if runs.workload not in workload or len(told) < drafts:
+        return None
+    return acceptance_rates(told)
 
 
 def client_of(workload: str) -> Client | None:

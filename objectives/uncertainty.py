@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from objectives.calibrated import calibration_of, shipped_calibration
 from objectives.metrics import METRICS
-from spaces.calibration import KNOWLEDGE, Calibration, Knowledge, Quantity
+from spaces.calibration import KNOWLEDGE, Knowledge, Quantity, Residuals
 from spaces.plan import DeploymentPlan
 from spaces.site import Site
 
@@ -47,7 +47,18 @@ def ratios_of(
     chips = [site.chips[kind] for kind in plan.chips_by_kind]
     known = [own.knowledge(site.model.name, chip.name, chip.vendor) for chip in chips]
     least = max(known, key=KNOWLEDGE.index)
-    return _residuals(calibration, quantity, least, is_strained(metrics))
+    rows = [
+        row
+        for row in calibration.residuals
+        if row.quantity == quantity
+        and row.hold_for(disaggregated=is_disaggregated(plan), strained=is_strained(metrics))
+    ]
+    return _interval(rows, least)
+
+
+def is_disaggregated(plan: DeploymentPlan) -> bool:
+    """Whether requests go from pool to pool: hand-over and routers add to what is not known."""
+    return len(plan.serving_pools) > 1
 
 
 def is_strained(metrics: Mapping[str, float]) -> bool:
@@ -58,14 +69,11 @@ def is_strained(metrics: Mapping[str, float]) -> bool:
     return e2e > 0 and ttft / e2e > STRAINED_TTFT_SHARE
 
 
-def _residuals(
-    calibration: Calibration, quantity: Quantity, known: Knowledge, strained: bool
-) -> Band:
-    """Those of the same knowledge, or else of the next lesser one that has some."""
+def _interval(rows: Sequence[Residuals], known: Knowledge) -> Band:
+    """The first row of the same knowledge, or else of the next lesser one that has some."""
     for level in KNOWLEDGE[KNOWLEDGE.index(known) :]:
-        for row in calibration.residuals:
-            same = row.quantity == quantity and row.knowledge == level
-            if same and row.strained in (None, strained):
+        for row in rows:
+            if row.knowledge == level:
                 return row.low, row.high
     return UNKNOWN
 

@@ -60,16 +60,23 @@ class Offset(Document):
 class Residuals(Document):
     """Quantiles 10 % and 90 % of measured / predicted over `points`, for one quantity.
 
-    They hold for deployments of which `knowledge` is known, and where `strained` is given only
-    for those whose queue is long or short (`objectives.uncertainty.is_strained`).
+    They hold for deployments of which `knowledge` is known; where `disaggregated` is given, only
+    for those with prefill and decode apart, or together; where `strained` is given, only for those
+    whose queue is long, or short (`objectives.uncertainty.is_strained`).
     """
 
     quantity: Quantity
     knowledge: Knowledge
+    disaggregated: bool | None = None
     strained: bool | None = None
     low: PositiveFloat
     high: PositiveFloat
     points: PositiveInt
+
+    def hold_for(self, *, disaggregated: bool, strained: bool) -> bool:
+        """Whether a deployment of that kind is among those they are for."""
+        apart = self.disaggregated in (None, disaggregated)
+        return apart and self.strained in (None, strained)
 
     @model_validator(mode="after")
     def _ordered(self) -> Residuals:

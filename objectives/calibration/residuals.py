@@ -17,7 +17,7 @@ from objectives.calibration.held_out import held_out
 from objectives.calibration.observations import Observations, Values
 from objectives.calibration.pair_offsets import without_own_configuration
 from objectives.calibration.parameters import Strengths
-from objectives.uncertainty import is_strained
+from objectives.uncertainty import is_disaggregated, is_strained
 from objectives.validation.prediction import KINDS
 from spaces.calibration import Knowledge, Quantity, Residuals
 
@@ -33,10 +33,10 @@ def residuals(told: Observations, train: Mask, strengths: Strengths) -> tuple[Re
     """The intervals that the rows of `train` give; who knows less is never surer."""
     left = left_by_knowledge(told, train, strengths)
     found: list[Residuals] = []
-    surer: dict[tuple[Quantity, bool | None], Residuals] = {}
+    surer: dict[tuple[Quantity, bool | None, bool | None], Residuals] = {}
     for known, values in left.items():
         for row in _rows(told, train, known, values):
-            key = (row.quantity, row.strained)
+            key = (row.quantity, row.disaggregated, row.strained)
             surer[key] = _at_least_as_wide(row, surer.get(key))
             found.append(surer[key])
     return tuple(found)
@@ -72,26 +72,41 @@ def _vendor(told: Observations, place: int) -> str:
 
 
 def _rows(told: Observations, train: Mask, known: Knowledge, left: Values) -> Iterator[Residuals]:
-    strained = np.array([is_strained(told.points[p].metrics) for p in told.point.tolist()])
+    """Those of each quantity, split by mode and by strain where there are points for it.
+
+    Narrower kinds come first; those of every mode stay for the mode that had too few.
+    """
+    points = [told.points[place] for place in told.point.tolist()]
+    strained = np.array([is_strained(p.metrics) for p in points])
+    apart = np.array([is_disaggregated(p.plan) for p in points])
     weights = pair_weights(told, train, INTERVAL_EXPONENT)
     for quantity in QUANTITIES:
         of_kind = np.array([KINDS[name] == quantity for name in told.quantity]) & train
-        parts = {one: of_kind & (strained == one) for one in (False, True)}
-        small = any(mask.sum() < LEAST_POINTS for mask in parts.values())
-        if small and of_kind.any():
-            yield _row(quantity, known, None, left[of_kind], weights[of_kind])
-        elif not small:
-            for one, mask in parts.items():
-                yield _row(quantity, known, one, left[mask], weights[mask])
+        for mode in (False, True, None):
+            rows = of_kind if mode is None else of_kind & (apart == mode)
+            if mode is not None and rows.sum() < LEAST_POINTS:
+                continue
+            for strain, part in _by_strain(rows, strained):
+                yield _row((quantity, known, mode, strain), left[part], weights[part])
+
+
+def _by_strain(rows: Mask, strained: Mask) -> Iterator[tuple[bool | None, Mask]]:
+    parts = {one: rows & (strained == one) for one in (False, True)}
+    if all(part.sum() >= LEAST_POINTS for part in parts.values()):
+        yield from parts.items()
+    elif rows.any():
+        yield None, rows
 
 
 def _row(
-    quantity: Quantity, known: Knowledge, strained: bool | None, left: Values, weights: Values
+    kind: tuple[Quantity, Knowledge, bool | None, bool | None], left: Values, weights: Values
 ) -> Residuals:
+    quantity, known, disaggregated, strained = kind
     low, high = weighted_quantiles(left, weights, (LOW, HIGH))
     return Residuals(
         quantity=quantity,
         knowledge=known,
+        disaggregated=disaggregated,
         strained=strained,
         low=float(f"{np.exp(low):.3g}"),
         high=float(f"{np.exp(high):.3g}"),

@@ -6,7 +6,7 @@ import re
 from typing import cast, get_args
 
 from objectives.published_recipes import Limits, Row, Start, start_of
-from objectives.published_runs import Match, RunSetting, run_setting
+from objectives.published_runs import Match, RunSetting, accepted_rates, run_setting
 from objectives.validation.points import Mapping, Setup
 from spaces import catalog
 from spaces.calibration import Calibration
@@ -149,9 +149,10 @@ def _share(setup: Setup, mapping: Mapping) -> int:
 def _speculation(setup: Setup, model: ModelSpec, published: int | None) -> Speculation | None:
     """What a row that names a kind of draft (`mtp`, `mtp3`, `eagle-steps3`) speculates.
 
-    The number of drafts is hardly ever recorded and the share accepted never; the model's head of
-    that kind is taken with its published acceptance, at as many drafts as the row says, or else
-    its launch script (`published`), or else `DRAFTS`.
+    The number of drafts is hardly ever recorded and the share accepted never. The model's head of
+    that kind is taken with the acceptance that runs of the benchmark show, or else its published
+    one, at as many drafts as the row says, or else its launch script (`published`), or else
+    `DRAFTS`.
     """
     if setup.speculation == "none":
         return None
@@ -161,7 +162,8 @@ def _speculation(setup: Setup, model: ModelSpec, published: int | None) -> Specu
     told = re.search(r"(?:mtp|steps)(\d+)", setup.speculation)
     head = next((head for head in model.drafts if head.method == kind), None)
     depth = int(told.group(1)) if told else published or DRAFTS
-    found = Speculation(depth=depth, acceptance=head.name if head else kind)
+    accepted = accepted_rates(setup.workload, model.name, depth) if kind == "mtp" else None
+    found = Speculation(depth=depth, acceptance=accepted or (head.name if head else kind))
     if conflict := speculation_conflict(model, found):
         raise InputError(conflict)
     return found

@@ -133,7 +133,7 @@ def read_points(path: Path, grades: Sequence[str] = ("A",)) -> PointsFile:
     for row in wanted:
         try:
             _measured([row])
-            read.append((_setup(row), row))
+            read.append((setup_of(row), row))
         except Unreadable as error:
             unread[str(error)] += 1
     return PointsFile(
@@ -188,7 +188,8 @@ def _values(rows: Sequence[Row], column: str) -> list[float]:
     return [value for row in rows if (value := positive(row, column)) is not None]
 
 
-def _setup(row: Row) -> Setup:
+def setup_of(row: Row) -> Setup:
+    """What a row says was deployed and asked; `Unreadable` where it says too little."""
     chips = count(row, "num_chips")
     if chips is None:
         raise Unreadable("the number of chips is not stated")

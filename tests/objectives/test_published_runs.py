@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from objectives.published_runs import RunSetting, published_runs, release_of, run_setting
+from objectives.published_runs import (
+    RunSetting,
+    accepted_rates,
+    published_runs,
+    release_of,
+    run_setting,
+)
 from spaces.catalog import chip, engine, model
 
 INFERENCEX = "random (InferenceX fixed-seq: lengths uniform in [0.8,1.0]x nominal)"
@@ -48,6 +54,15 @@ def test_a_step_of_drafting_runs_holds_one_input() -> None:
     assert drafting.drafts == 3
     assert drafting.step_tokens_at(8192, 16, 3) == 8320
     assert setting(engine="trtllm").step_tokens_at(8192, 16, 0) is None
+
+
+def test_the_share_accepted_is_what_the_runs_show() -> None:
+    rates = accepted_rates(INFERENCEX, "deepseek-r1", 2)
+    assert rates is not None
+    assert 1 + sum(rates[:2]) == pytest.approx(2.27)
+    assert accepted_rates(INFERENCEX, "deepseek-r1", 4) is None
+    assert accepted_rates("ShareGPT", "deepseek-r1", 2) is None
+    assert accepted_rates(INFERENCEX, "kimi-k2", 2) is None
 
 
 def test_other_benchmarks_and_other_rows_keep_the_defaults() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from objectives.calibrated import shipped_calibration
 from objectives.uncertainty import bands_of, ratios_of
 from spaces.calibration import KNOWLEDGE, Calibration, MeasuredPair, Residuals
+from spaces.plan import Pool
 from spaces.site import Site
 from tests.spaces.worlds import plan_of, site_of
 
@@ -22,11 +24,18 @@ def site(*rows: Residuals, pairs: tuple[MeasuredPair, ...] = ()) -> Site:
     return replace(site_of("llama-3.3-70b", {"h100": 8}), calibration=calibration)
 
 
-def row(known: str, low: float, high: float, strained: bool | None = None) -> Residuals:
+def row(
+    known: str,
+    low: float,
+    high: float,
+    strained: bool | None = None,
+    disaggregated: bool | None = None,
+) -> Residuals:
     return Residuals.model_validate(
         {
             "quantity": "tpot",
             "knowledge": known,
+            "disaggregated": disaggregated,
             "strained": strained,
             "low": low,
             "high": high,
@@ -50,6 +59,15 @@ def test_near_saturation_the_residuals_of_queues_count() -> None:
     assert ratios_of("tpot", QUEUED, PLAN, where) == (0.4, 3.0)
 
 
+def test_pools_apart_have_residuals_of_their_own() -> None:
+    rows = (row("none", 0.9, 1.1, disaggregated=False), row("none", 0.5, 2.0, disaggregated=True))
+    assert ratios_of("tpot", QUICK, PLAN, site(*rows)) == (0.9, 1.1)
+    pools = tuple(Pool(role=role, chip="h100", tp=4) for role in ("prefill", "decode"))
+    apart = PLAN.model_copy(update={"topology": "prefill-decode", "pools": pools})
+    assert ratios_of("tpot", QUICK, apart, site(*rows)) == (0.5, 2.0)
+    assert ratios_of("tpot", QUICK, apart, site(row("none", 0.8, 1.2))) == (0.8, 1.2)
+
+
 def test_speeds_and_prices_move_against_what_was_measured() -> None:
     metrics = {**QUICK, "tpot_p50_ms": 10.0, "tokens_per_s_per_user_p50": 100.0, "chips": 8.0}
     bands = bands_of(metrics, PLAN, site(row("none", 0.8, 1.25)))
@@ -61,14 +79,15 @@ def test_speeds_and_prices_move_against_what_was_measured() -> None:
 def test_the_shipped_intervals_are_no_surer_where_less_is_known() -> None:
     found = shipped_calibration().residuals
     for quantity in ("tpot", "ttft", "throughput"):
-        for strained in (False, True):
-            widths = [
-                one.high / one.low
-                for level in KNOWLEDGE
+        for apart, strained in product((False, True), repeat=2):
+            rows = [
+                one
                 for one in found
-                if (one.quantity, one.knowledge) == (quantity, level)
-                and one.strained in (None, strained)
+                if one.quantity == quantity
+                and one.hold_for(disaggregated=apart, strained=strained)
             ]
+            first = [next(one for one in rows if one.knowledge == level) for level in KNOWLEDGE]
+            widths = [one.high / one.low for one in first]
             assert len(widths) == len(KNOWLEDGE)
             assert widths == sorted(widths)
 
