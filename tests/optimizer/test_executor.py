@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from optimizer.evaluate import Evaluation
+from optimizer.evaluate import Evaluation, Evaluator
 from optimizer.executor import LocalExecutor, available_cores
 from optimizer.executors import opened_executor
+from optimizer.problem import prepare
 from spaces.errors import InputError
-from spaces.plan import DeploymentPlan, Pool
+from spaces.plan import DeploymentPlan, Load, Pool
+from tests.optimizer.toy import CHIP, MODEL, job_of
 
 
 def plans(count: int) -> list[DeploymentPlan]:
@@ -185,3 +189,33 @@ def test_no_plans_are_no_work() -> None:
 
 def test_there_is_at_least_one_core() -> None:
     assert available_cores() >= 1
+
+
+def test_the_simulator_gives_the_same_bytes_however_many_workers_it_has() -> None:
+    """In threads, where the machine code of several runs side by side, and in processes."""
+    base = plans(1)[0].model_copy(update={"model": MODEL})
+    pools = (Pool(role="aggregated", chip=CHIP, replicas=2),)
+    some = [
+        base.model_copy(update={"pools": pools, "load": Load(concurrency=users)})
+        for users in (1, 2, 3, 5, 8)
+    ]
+    evaluate = Evaluator.of(prepare(job_of()))
+    expected = [told(evaluate(plan)) for plan in some]
+    assert len(set(expected)) == len(some)
+    for workers, processes in (
+        (1, False),
+        (2, False),
+        (3, False),
+        (1, True),
+        (2, True),
+        (3, True),
+    ):
+        executor = LocalExecutor(evaluate, workers, processes=processes)
+        found = [told(evaluation) for evaluation in executor.evaluate(some, never)]
+        executor.close()
+        assert found == expected, (workers, processes)
+
+
+def told(evaluation: Evaluation) -> bytes:
+    """All that an evaluation says of its plan, to the last bit."""
+    return pickle.dumps(replace(evaluation, seconds=0.0, simulation_cpu_s=0.0))
