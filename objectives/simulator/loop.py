@@ -324,6 +324,7 @@ def _schedule(state: State, replica_id: int) -> None:
     flight = replica.next_flight if pool.stages > 1 else 0
     if fill_batch(state, replica_id, flight) == 0:
         return
+    replica.kv_short = is_short_of_kv(state, replica_id)
     sum_batch(state, replica_id, flight)
     count_begun(state, replica_id, _has_chunks(state, replica_id))
     replica.next_flight += 1
@@ -432,8 +433,7 @@ def _end_step(state: State, replica_id: int, flight: int, steps: int) -> None:
     replica = state.replicas[replica_id]
     pool = state.pools[replica.pool]
     replica.steps += steps
-    if is_short_of_kv(state, replica_id):
-        replica.kv_short_steps += steps
+    replica.kv_short_steps += steps * replica.kv_short
     if pool.stages == 1:
         state.batches[replica.pool, replica.batch_requests] += steps
     if steps > 1:

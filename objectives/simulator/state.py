@@ -149,7 +149,8 @@ REPLICA = np.dtype(
         ("busy_s", "f8"),  # time with a step in progress
         ("busy_since_s", "f8"),
         ("steps", "i8"),
-        ("kv_short_steps", "i8"),  # in which a request with a free seat waited for KV
+        ("kv_short", "i8"),  # whether a request with a free seat waits for KV,
+        ("kv_short_steps", "i8"),  # and in how many steps one did
         ("request_steps", "i8"),  # requests summed over steps
         ("prefill_tokens", "i8"),
         ("decode_tokens", "i8"),
