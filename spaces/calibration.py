@@ -94,6 +94,35 @@ class MeasuredPair(Document):
     points: PositiveInt
 
 
+class MeasuredFit(Document):
+    """What was fitted to rows of one operator or of steps, and how far off they are (medians).
+
+    `error_before` is that of the cost model as it was, on all the rows, `error_after` under the
+    fitted constants: in sample.
+    """
+
+    chip: str
+    engine: EngineName | None = None
+    what: str
+    rows: PositiveInt
+    error_before: float
+    error_after: float
+
+
+class TableRead(Document):
+    """A table of operators or steps that a calibration was fitted to.
+
+    `left_out` counts the rows that were not used by reason.
+    """
+
+    kind: Literal["operators", "steps"]
+    file: str
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    rows: PositiveInt
+    left_out: dict[str, int] = Field(default_factory=dict)
+    fits: tuple[MeasuredFit, ...] = ()
+
+
 class PointsRead(Document):
     """The file that a calibration was fitted to."""
 
@@ -103,15 +132,17 @@ class PointsRead(Document):
 
 
 class Calibration(Document):
-    """Corrections of the cost model, fitted to measured serving points.
+    """Corrections of the cost model, fitted to measured serving points, operators and steps.
 
     `constants` replace figures of `overheads.yaml`, named by their path there
-    (`frontend.by_engine_ms.vllm`). `offsets` multiply; all that name a deployment count.
+    (`frontend.by_engine_ms.vllm`), or hold for one chip or operator (`objectives.cost.tuning`).
+    `offsets` multiply; all that name a deployment count.
     """
 
     command: str = ""
     fitted: str = Field(default="", description="date of the fit")
     data: PointsRead | None = None
+    tables: tuple[TableRead, ...] = ()
     notes: tuple[str, ...] = ()
     constants: dict[str, float] = Field(default_factory=dict)
     offsets: tuple[Offset, ...] = ()

@@ -37,13 +37,18 @@ class Study:
         return found
 
 
-def studied(points: Sequence[Point], progress: Progress | None = None) -> Study:
+def studied(
+    points: Sequence[Point],
+    progress: Progress | None = None,
+    measured: Calibration = UNCALIBRATED,
+) -> Study:
     """Simulate the points that a fit uses, and once more for each constant that it moves.
 
-    Raises `InputError` where none can be predicted.
+    `measured` holds constants that stand already, of operators and of single chips. Raises
+    `InputError` where no point can be predicted.
     """
     light = [p for p in points if (p.setup.load.concurrency or 1) <= MOST_USERS]
-    base = predict_all(light, progress, UNCALIBRATED).predicted
+    base = predict_all(light, progress, measured).predicted
     if not base:
         raise InputError(
             f"a fit needs points of at most {MOST_USERS} users that can be predicted",
@@ -51,18 +56,19 @@ def studied(points: Sequence[Point], progress: Progress | None = None) -> Study:
         )
     same = [p.point for p in base]
     raised = {
-        constant.path: predict_all(same, progress, _raised(base, constant.of)).predicted
+        constant.path: predict_all(same, progress, _raised(base, constant.of, measured)).predicted
         for constant in CONSTANTS
         if not constant.in_ttft
     }
     return Study(observations(base, raised))
 
 
-def _raised(points: Iterable[Predicted], path_of: Callable[[str], str]) -> Calibration:
+def _raised(
+    points: Iterable[Predicted], path_of: Callable[[str], str], measured: Calibration
+) -> Calibration:
     engines = {p.plan.engine for p in points}
-    return Calibration(
-        constants={path_of(e): RAISED * constant_value(path_of(e)) for e in sorted(engines)}
-    )
+    raised = {path_of(e): RAISED * constant_value(path_of(e)) for e in sorted(engines)}
+    return Calibration(constants=measured.constants | raised)
 
 
 def calibrated(
@@ -71,16 +77,24 @@ def calibrated(
     command: str,
     fitted: str,
     pair_offsets: bool = True,
+    measured: Calibration = UNCALIBRATED,
     progress: Progress | None = None,
 ) -> Calibration:
-    """The calibration that all points of a file give; `command` and the date say how and when."""
-    return calibrated_study(
-        studied(file.points, progress),
+    """The calibration that all points of a file give; `command` and the date say how and when.
+
+    Its constants come on top of those that are `measured` already.
+    """
+    found = calibrated_study(
+        studied(file.points, progress, measured),
         file,
         command=command,
         fitted=fitted,
         pair_offsets=pair_offsets,
     )
+    constants = measured.constants | found.constants
+    offsets = (*measured.offsets, *found.offsets)
+    update = {"constants": constants, "offsets": offsets, "tables": measured.tables}
+    return found.model_copy(update=update)
 
 
 def calibrated_study(

@@ -15,6 +15,7 @@ from objectives.cost.kernel_work import ACTIVATION_BYTES
 from objectives.cost.machine import SECONDS_PER_US, Machine
 from objectives.cost.readings import read_all_reduce_s, read_all_to_all_s, read_gather_s
 from objectives.cost.step_costs import Floats
+from objectives.cost.tuning import UNTUNED, Factors
 from spaces.model import MoeFfn
 from spaces.precision import Dtype
 
@@ -47,8 +48,8 @@ def gather_scatter_s(machine: Machine, gathered_bytes: Floats, ranks: int) -> Fl
     """
     domain = machine.chip.scaleup_size
     inside = min(ranks, domain)
-    seconds = _gather_within_s(machine, "all_gather", gathered_bytes, inside)
-    seconds = seconds + _gather_within_s(machine, "reduce_scatter", gathered_bytes, inside)
+    seconds = gather_within_s(machine, "all_gather", gathered_bytes, inside)
+    seconds = seconds + gather_within_s(machine, "reduce_scatter", gathered_bytes, inside)
     if ranks > domain:
         nodes = math.ceil(ranks / domain)
         carried = 2 * (nodes - 1) / nodes * gathered_bytes / domain
@@ -107,16 +108,17 @@ def _all_reduce_within_s(machine: Machine, message_bytes: Floats, ranks: int) ->
     measured, growth = _nearest(table.ranks, ranks)
     seconds = SECONDS_PER_US * np.maximum.accumulate(np.array(measured))
     taken = along_sizes(np.array(table.message_bytes, dtype=np.float64), seconds, message_bytes)
-    return _on_link(machine, taken, seconds[0], growth, table.link_gb_per_s)
+    factors = machine.factors("all_reduce", "bf16")
+    return _on_link(machine, taken, seconds[0], growth, table.link_gb_per_s, factors)
 
 
-def _gather_within_s(
+def gather_within_s(
     machine: Machine,
     kind: Literal["all_gather", "reduce_scatter"],
     gathered_bytes: Floats,
     ranks: int,
 ) -> Floats:
-    """The library's kernel, or an all-reduce of the whole where that is faster."""
+    """Seconds inside a scale-up domain: the library's kernel, or a sum of the whole if faster."""
     if ranks == 1:
         return np.zeros_like(gathered_bytes)
     read = read_gather_s(machine, kind, gathered_bytes, ranks)
@@ -130,7 +132,8 @@ def _gather_within_s(
     seconds = np.array([latency, *((ranks - 1) / ranks * _GATHER_SIZES[1:] / bus)])
     seconds = np.maximum.accumulate(seconds)
     taken = along_sizes(_GATHER_SIZES, seconds, gathered_bytes)
-    own = _on_link(machine, taken, latency, growth, table.link_gb_per_s)
+    factors = machine.factors(kind, "bf16")
+    own = _on_link(machine, taken, latency, growth, table.link_gb_per_s, factors)
     return np.minimum(own, _all_reduce_within_s(machine, gathered_bytes, ranks))
 
 
@@ -172,11 +175,17 @@ def _network_s(machine: Machine, carried_bytes: Floats, phases: int) -> Floats:
 
 
 def _on_link(
-    machine: Machine, seconds: Floats, latency_s: float, growth: float, measured_gb_per_s: float
+    machine: Machine,
+    seconds: Floats,
+    latency_s: float,
+    growth: float,
+    measured_gb_per_s: float,
+    factors: Factors = UNTUNED,
 ) -> Floats:
     """Measured seconds with their latency grown, and the rest as fast as this chip's fabric is."""
     slower = measured_gb_per_s * 1e9 / machine.chip.scaleup_bytes_per_s
-    return growth * latency_s + (seconds - latency_s) * slower
+    moving_s = (seconds - latency_s) * slower
+    return factors.fixed * growth * latency_s + factors.move * moving_s
 
 
 Measured = TypeVar("Measured")

@@ -102,13 +102,15 @@ def _grouped(
 
     What is read in prefill of a window or a selection is left out: it is multiplied longer.
     """
-    row = machine.decode_attention(kv)
+    row, factors = machine.decode_attention(kv), machine.factors("decode_attention", kv)
     keys = group.index.key_bytes if group.index else 0
     bytes_per_token = kv_bytes_per_chip(group, tp, kv) - keys
-    read = bytes_per_token / (machine.kv_bytes_per_s * row.large)
-    pair = group.flops_per_pair / tp / machine.prefill_attention_flops(kv)
+    read = factors.move * bytes_per_token / (machine.kv_bytes_per_s * row.large)
+    slower = machine.factors("prefill_attention", kv).multiply
+    pair = slower * group.flops_per_pair / tp / machine.prefill_attention_flops(kv)
     launch_us = decode_launch_us(row, machine.chip.hbm_bytes_per_s)
-    call = machine.launch_s(row.latency_us if group.read_limit_tokens else launch_us)
+    fixed_us = row.latency_us if group.read_limit_tokens else launch_us
+    call = machine.launch_s(factors.fixed * fixed_us)
     if group.read_limit_tokens:
         limited = ContextSeconds(decode_base=call, decode_window_token=read, window_pair=pair)
         return limited.plus(_scoring(machine, group.index, queries), 1)
@@ -122,15 +124,17 @@ def _latent(
 
     A chunk has the keys and values of its cached tokens expanded again.
     """
-    row = machine.mla_decode(kv)
+    row, factors = machine.mla_decode(kv), machine.factors("latent_decode", kv)
     read, multiply = _latent_token_s(machine, group, tp, kv)
+    read, multiply = factors.move * read, factors.multiply * multiply
+    slower = machine.factors("latent_prefill", kv).multiply
     expanded = group.kv_lora_rank * (group.qk_nope_head_dim + group.v_head_dim)
     large = max(machine.gemm("bf16").compute.values())
     expand = 2 * expanded * group.heads / tp / (machine.sustained_flops("bf16") * large)
     return ContextSeconds(
-        decode_base=machine.launch_s(row.latency_us),
+        decode_base=machine.launch_s(factors.fixed * row.latency_us),
         decode_token=max(read, queries * multiply),
-        pair=group.flops_per_pair / tp / machine.prefill_attention_flops(kv),
+        pair=slower * group.flops_per_pair / tp / machine.prefill_attention_flops(kv),
         read=max(read, expand),
     )
 

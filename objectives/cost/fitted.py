@@ -10,6 +10,7 @@ from objectives.cost.kernel_tables import FittedKernel
 from objectives.cost.kernel_work import Work
 from objectives.cost.machine import Machine
 from objectives.cost.step_costs import Floats
+from objectives.cost.tuning import UNTUNED, Factors
 from spaces.precision import Dtype
 
 # Formats of the benchmark in which weights of a format run, the first that a chip has. Formats
@@ -29,14 +30,17 @@ def gemm_kernels(machine: Machine, dtype: Dtype) -> tuple[FittedKernel, ...]:
     return _first(machine, "gemm", ("bfloat16",) if unpacked else _GEMM[dtype])
 
 
-def in_service_s(machine: Machine, kernels: Sequence[FittedKernel], work: Work) -> Floats:
+def in_service_s(
+    machine: Machine, kernels: Sequence[FittedKernel], work: Work, factors: Factors = UNTUNED
+) -> Floats:
     """Seconds of the fastest of `kernels`, as a step meets it.
 
     An engine picks the fastest kernel it knows for a shape. No kernel beats its bounds; clocks
     under load slow the part that multiplication bounds, and a gap to the next kernel follows.
     """
-    benchmark = np.min([kernel.seconds(work) for kernel in kernels], axis=0)
     bound = np.maximum(work.multiply_s, work.move_s)
+    work = work.tuned(factors.multiply, factors.move)
+    benchmark = np.min([kernel.seconds(work, factors.fixed) for kernel in kernels], axis=0)
     return under_load_s(machine, np.maximum(benchmark, bound), work)
 
 

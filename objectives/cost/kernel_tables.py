@@ -65,10 +65,10 @@ class FittedKernel:
             if axis in shape
         )
 
-    def seconds(self, work: Work) -> Floats:
-        """Benchmark seconds of the work, launch ramp included."""
+    def seconds(self, work: Work, fixed: float = 1.0) -> Floats:
+        """Benchmark seconds of the work, launch ramp (times `fixed`) included."""
         correction = sum(np.asarray(table.at(work.shape)) for table in self.tables)
-        return np.asarray((work.roofline_s() + self.floor_s) * np.exp(correction))
+        return np.asarray((work.roofline_s() + fixed * self.floor_s) * np.exp(correction))
 
 
 @dataclass(frozen=True, slots=True)

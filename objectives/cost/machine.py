@@ -18,6 +18,7 @@ from objectives.cost.kernel_tables import KernelSet, kernels_of
 from objectives.cost.overheads import EngineOverhead, Overheads, load_overheads
 from objectives.cost.silicon import measured_kernels
 from objectives.cost.sources import SourceLog
+from objectives.cost.tuning import ANY_ENGINE, UNTUNED, Factors, Operator, Tuning, tuning_of
 from spaces.calibration import Changes
 from spaces.chip import ChipSpec
 from spaces.plan import EngineName
@@ -50,6 +51,7 @@ class Machine:
     kernels: KernelSet | None = None
     release: str = ""
     measured: bool = False
+    tuning: Tuning = ()
     log: SourceLog = field(default_factory=SourceLog, compare=False, repr=False)
 
     def note(self, operator: str, shape: str, origin: str | None, missing: str) -> None:
@@ -57,6 +59,17 @@ class Machine:
         if self.measured:
             read = origin is not None
             self.log.note(operator, shape, measured=read, origin=origin or missing)
+
+    def factors(self, operator: Operator, form: str) -> Factors:
+        """What a calibration multiplies the parts of an operator in a format by.
+
+        Factors were fitted against fitted costs, so they do not count where tables are read.
+        """
+        if self.measured or not self.tuning:
+            return UNTUNED
+        found = dict(self.tuning)
+        own = found.get((operator, form, self.engine))
+        return own or found.get((operator, form, ANY_ENGINE), UNTUNED)
 
     @property
     def release_loss_s(self) -> float:
@@ -163,4 +176,5 @@ def machine_of(
     measured = operator_costs == "measured"
     kernels = measured_kernels(chip) if measured else kernels_of(chip)
     efficiency = load_efficiency(chip.efficiency)
-    return Machine(chip, engine, efficiency, load_overheads(changes), kernels, release, measured)
+    overheads, tuning = load_overheads(changes, chip.name), tuning_of(changes, chip.name)
+    return Machine(chip, engine, efficiency, overheads, kernels, release, measured, tuning)

@@ -32,22 +32,22 @@ def gemm_s(machine: Machine, tokens: Floats, rows: float, columns: float, dtype:
     if not tabled:
         return _gemm_by_fractions_s(machine, tokens, rows, columns, dtype)
     work = gemm_work(machine.chip, np.maximum(tokens, 1.0), rows, columns, dtype)
-    return in_service_s(machine, kernels, work)
+    return in_service_s(machine, kernels, work, machine.factors("product", dtype))
 
 
 def _gemm_by_fractions_s(
     machine: Machine, tokens: Floats, rows: float, columns: float, dtype: Dtype
 ) -> Floats:
     """FLOPs / (peak x fraction(t)) or bytes / (bandwidth x fraction(t)), plus a latency."""
-    row = machine.gemm(dtype)
+    row, factors = machine.gemm(dtype), machine.factors("product", dtype)
     flops = 2.0 * tokens * rows * columns
     moved = rows * columns * BYTES_PER_WEIGHT[dtype] + tokens * (
         columns * input_bytes(machine, dtype) + rows * ACTIVATION_BYTES
     )
-    return np.maximum(
-        flops / (machine.sustained_flops(dtype) * row.compute_fraction(tokens)),
-        moved / (machine.chip.hbm_bytes_per_s * row.memory_fraction(tokens)),
-    ) + machine.launch_s(row.latency_us)
+    multiply_s = flops / (machine.sustained_flops(dtype) * row.compute_fraction(tokens))
+    move_s = moved / (machine.chip.hbm_bytes_per_s * row.memory_fraction(tokens))
+    bound = np.maximum(factors.multiply * multiply_s, factors.move * move_s)
+    return bound + machine.launch_s(factors.fixed * row.latency_us)
 
 
 def routed_experts_s(
@@ -67,7 +67,7 @@ def routed_experts_s(
     share = pool.tp * pool.dp / pool.ep
     distinct = distinct_experts_of_slowest_rank(moe, tokens, pool.ep)
     rows = rows_of_slowest_rank(moe, tokens, pool.ep)
-    row = machine.experts(dtype)
+    row, factors = machine.experts(dtype), machine.factors("experts", dtype)
     weights = moe.parameters_per_expert(hidden_size) / share
     width = moe.expert_width(hidden_size)
     inner = moe.expert_intermediate_size / share
@@ -76,7 +76,8 @@ def routed_experts_s(
     narrowness = 1.0 + machine.overheads.grouped.half_width / inner
     multiply_s = 2.0 * weights * rows * narrowness / machine.sustained_flops(dtype) / row.compute
     move_s = moved / (machine.chip.hbm_bytes_per_s * row.memory)
-    return multiply_s + move_s + (machine.launch_s(row.latency_us) + machine.release_loss_s)
+    fixed_s = machine.launch_s(factors.fixed * row.latency_us) + machine.release_loss_s
+    return factors.multiply * multiply_s + factors.move * move_s + fixed_s
 
 
 def small_kernels_s(

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from objectives.cost.chip_efficiency import Block, Fraction, figure_of_engine
+from objectives.cost.tuning import overhead_changes
 from spaces.calibration import Changes
 from spaces.documents import Document, read_yaml, validated
 from spaces.errors import InputError
@@ -145,13 +146,15 @@ def frontend_seconds(engine: EngineName, changes: Changes = ()) -> float:
 
 
 @lru_cache(maxsize=256)
-def load_overheads(changes: Changes = ()) -> Overheads:
+def load_overheads(changes: Changes = (), chip: str = "") -> Overheads:
     """The figures of `overheads.yaml`, those that a calibration names replaced by its own.
+
+    Changes for one chip count where `chip` is its name.
 
     Raises `InputError` where a path names no figure of the file.
     """
     data = read_yaml(FILE)
-    for path, value in changes:
+    for path, value in overhead_changes(changes, chip):
         *folders, key = path.split(".")
         place = data
         for folder in folders:
