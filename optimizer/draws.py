@@ -129,8 +129,26 @@ def neighbour(
     count = min(len(parent), chance.choice((1, 1, 2)))
     anew = chance.sample(sorted(parent), count)
     kept = {name: answer for name, answer in parent.items() if name not in anew}
-    draw = _MutatedDraw(kept, chance)
+    return completed(kept, space, chance)
+
+
+def completed(
+    answers: Parameters, space: SearchSpace, chance: random.Random
+) -> tuple[str, Parameters]:
+    """The plan of these answers as point id and parameters.
+
+    Answers to questions that are not raised are left out, questions without an answer are
+    answered by chance.
+    """
+    draw = _MutatedDraw(answers, chance)
     return space.plan(draw).point_id, draw.parameters
+
+
+def distributions_of(parameters: Parameters, space: SearchSpace) -> dict[str, BaseDistribution]:
+    """What a sampler would have drawn the parameters of a plan of the space from."""
+    draw = GivenDraw(parameters)
+    space.plan(draw)
+    return draw.distributions
 
 
 def quasirandom(space: SearchSpace, seed: int, start: int, count: int) -> list[Parameters]:

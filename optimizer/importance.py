@@ -48,6 +48,7 @@ def _shares(study: optuna.Study, place: int, objective: Objective) -> dict[str, 
     """PED-ANOVA asks what tells the lowest values from the rest, so losses are what it gets."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PedAnovaImportanceEvaluator computes", UserWarning)
+        warnings.filterwarnings("ignore", "Some regimes for parameter", UserWarning)
         found = get_param_importances(
             study, target=lambda trial: objective.loss(trial.values[place])
         )

@@ -15,6 +15,7 @@ from optimizer.candidates import Candidates
 from optimizer.draws import (
     Parameters,
     all_parameters,
+    completed,
     neighbour,
     parameters_of,
     quasirandom,
@@ -84,13 +85,15 @@ class Proposals:
             return chance.sample(new, min(count, len(new)))
         if self.sampler == "exhaustive":
             return self._next_listed(count)
+        if self.sampler == "random":
+            return [self._by_chance(number) for number in range(start, start + count)]
         if self.sampler == "qmc" or (start < self._startup):
             return quasirandom(self.problem.space, self.settings.seed, start, count)
         last = self._records[-self.settings.batch_size :]
         repeats = min(count, sum(record.same_as is not None for record in last))
         share = REFINE_SHARE.get(self.sampler, 0.0) if start >= REFINE_FROM else 0.0
         steps = self._neighbours(max(repeats, int(share * count)), chance)
-        return self._guided(count - len(steps)) + steps
+        return self._modelled(start, count - len(steps), chance) + steps
 
     @property
     def _startup(self) -> int:
@@ -99,12 +102,34 @@ class Proposals:
             return population(self.settings.batch_size)
         return STARTUP_TRIALS if self.sampler in ("tpe", "gp") else 0
 
-    def _guided(self, count: int) -> list[Parameters]:
+    def _by_chance(self, number: int) -> Parameters:
+        chance = random.Random(trial_seed(self.settings.seed, number))
+        return completed({}, self.problem.space, chance)[1]
+
+    def _modelled(self, start: int, count: int, chance: random.Random) -> list[Parameters]:
+        """Up to `count` points that the sampler's model of all told trials proposes."""
+        if self.sampler == "gp":
+            return self._by_gaussian_process(start, count, chance)
         if self.sampler != "estimate":
             return []
         plans = self._guide.propose(count, self._records)
         found = [parameters_of(plan, self.problem.space) for plan in plans]
         return [parameters for parameters in found if parameters is not None]
+
+    def _by_gaussian_process(
+        self, start: int, count: int, chance: random.Random
+    ) -> list[Parameters]:
+        from optimizer.gaussian import GaussianProcess  # PyTorch is an extra
+
+        problem = self.problem
+        told = [
+            (record, parameters)
+            for record in self._records
+            if record.same_as is None and (parameters := self._parameters_of(record)) is not None
+        ]
+        process = GaussianProcess(problem.space, problem.objectives, problem.constraints)
+        answers = process.propose(told, count, trial_seed(self.settings.seed, start))
+        return [completed(one, problem.space, chance)[1] for one in answers]
 
     def _next_listed(self, count: int) -> list[Parameters]:
         found: list[Parameters] = []
@@ -117,7 +142,7 @@ class Proposals:
 
     def _neighbours(self, count: int, chance: random.Random) -> list[Parameters]:
         """Up to `count` unknown points near the fronts of the topologies."""
-        if not count or self.sampler == "random":
+        if not count:
             return []
         parents = self._parents()
         found: dict[str, Parameters] = {}

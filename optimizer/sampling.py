@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import (
     BaseSampler,
-    GPSampler,
     NSGAIISampler,
     RandomSampler,
     TPESampler,
@@ -91,15 +90,11 @@ def sampler_for(name: SamplerName, seed: int, trial: int, batch_size: int) -> Ba
     NSGA-II notes the generation of every trial that is asked of it, and only those with one become
     parents; so given trials are asked of it too. A generation holds at least two batches. TPE
     models the questions of a branch together, and counts trials that still run as poor, so that a
-    batch spreads out.
+    batch spreads out. What no other sampler proposes is drawn by chance.
     """
     number = trial_seed(seed, trial)
     if name == "nsga2":
         return NSGAIISampler(population_size=population(batch_size), seed=number)
-    if name == "gp":
-        return GPSampler(
-            seed=number, n_startup_trials=STARTUP_TRIALS, deterministic_objective=True
-        )
     if name != "tpe":
         return RandomSampler(seed=number)
     with warnings.catch_warnings():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from optimizer.candidates import Candidates, why_not_estimated
@@ -18,6 +19,8 @@ from spaces.plan import DeploymentPlan, Pool
 
 # Plans of the estimated front that begin a study of a sampler which knows no estimate.
 ESTIMATED = 12
+# Most of the budget that plans by rule and by estimate may take.
+MOST_SHARE = 0.25
 # Samplers that learn from the trials they did not propose.
 _LEARNING: frozenset[SamplerName] = frozenset({"tpe", "nsga2", "gp"})
 
@@ -31,8 +34,8 @@ class WarmStarts:
 
 
 def warm_starts(job: Job, problem: Problem, sampler: SamplerName) -> WarmStarts:
-    """The baseline and the deployments the job names, and for samplers that learn from them plans
-    by plain rules and the front of the estimate.
+    """The baseline and the deployments the job names, and for samplers that learn from them the
+    front of the estimate and plans by plain rules, within a share of the budget.
     """
     found: dict[str, Parameters] = {}
     notes = []
@@ -42,11 +45,19 @@ def warm_starts(job: Job, problem: Problem, sampler: SamplerName) -> WarmStarts:
         if not known:
             notes.append(f"{file} is not in the space of this job and starts no trial")
     if sampler in _LEARNING:
-        found |= dict(_in_space(_plain(problem), problem))
-        if not why_not_estimated(problem):
-            guide = Guide(Candidates.of(problem), problem.objectives, problem.constraints)
-            found |= dict(_in_space(guide.propose(ESTIMATED, []), problem))
+        most = len(found) + int(MOST_SHARE * job.search.trials)
+        by_turns = chain.from_iterable(zip_longest(_estimated(problem), _plain(problem)))
+        found |= dict(_in_space((plan for plan in by_turns if plan), problem))
+        found = dict(islice(found.items(), most))
     return WarmStarts(list(found.values()), notes)
+
+
+def _estimated(problem: Problem) -> list[DeploymentPlan]:
+    """The front of the estimate, where there is one."""
+    if why_not_estimated(problem):
+        return []
+    guide = Guide(Candidates.of(problem), problem.objectives, problem.constraints)
+    return guide.propose(ESTIMATED, [])
 
 
 def deployments(file: Path, job: Job, problem: Problem) -> list[DeploymentPlan]:

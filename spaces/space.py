@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from spaces.branch import Branch, ByRole, per_pool
 from spaces.chip_shares import Chips, Share, less, ways
@@ -28,6 +28,7 @@ from spaces.plan import (
     Load,
     Pool,
     Precision,
+    Role,
     with_own_settings,
 )
 from spaces.precision import KvDtype, WeightsName
@@ -190,8 +191,13 @@ class SearchSpace:
                 layout.chips_per_replica if kind == layout.chip else 0 for kind in self.site.budget
             )
             sizes[taken] = sizes.get(taken, 0) + batches(layout) if batches is not None else 1
-        replicas = sorted(self.options.of(layouts[0].role).replicas) if layouts else ()
-        return Share(tuple(sizes.items()), tuple(replicas))
+        return Share(tuple(sizes.items()), self._allowed[layouts[0].role] if layouts else ())
+
+    @cached_property
+    def _allowed(self) -> dict[Role, tuple[int, ...]]:
+        """The numbers of replicas that the options name for each role, ascending."""
+        roles: tuple[Role, ...] = get_args(Role)
+        return {role: tuple(sorted(self.options.of(role).replicas)) for role in roles}
 
     def _paired(self, branch: Branch, shares: Sequence[Share]) -> tuple[Share, ...]:
         """The shares, with attention and experts, which have equally many replicas, as one."""

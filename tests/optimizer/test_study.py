@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from optuna.samplers import RandomSampler
 from optuna.trial import TrialState
 
 from optimizer.draws import all_parameters
+from optimizer.job import DEFAULT_OBJECTIVES
 from optimizer.problem import prepare
 from optimizer.storage import JOURNAL, Journal, open_storage, repair_journal
 from optimizer.study import Search
@@ -28,6 +30,12 @@ from tests.optimizer.toy import STUDY, TRIALS, job_of, run, searched, small_spac
 
 SEEDED = ("tpe", "nsga2", "qmc", "random")
 SAMPLERS = ("estimate", "exhaustive", *SEEDED)
+GP = pytest.param(
+    "gp",
+    marks=pytest.mark.skipif(
+        find_spec("torch") is None, reason="the Gaussian process needs PyTorch (extra gp)"
+    ),
+)
 
 
 TPE = {"sampler": "tpe"}
@@ -58,7 +66,7 @@ def stored(directory: Path) -> list[optuna.trial.FrozenTrial]:
     return study.get_trials(deepcopy=False)
 
 
-@pytest.mark.parametrize("sampler", SEEDED)
+@pytest.mark.parametrize("sampler", [*SEEDED, GP])
 def test_same_seed_gives_the_same_study_and_another_seed_another(
     tmp_path: Path, sampler: str
 ) -> None:
@@ -71,7 +79,7 @@ def test_same_seed_gives_the_same_study_and_another_seed_another(
     assert [r.plan for r in first] != [r.plan for r in records(2, "c")]
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", [*SAMPLERS, GP])
 def test_a_search_killed_at_any_write_ends_as_one_that_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str
 ) -> None:
@@ -171,7 +179,7 @@ def test_a_space_that_cannot_be_counted_is_given_up_after_five_barren_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("optimizer.proposals.COUNTABLE", 0)
-    monkeypatch.setattr("optimizer.study.sampler_for", lambda *_: RandomSampler(seed=1))
+    monkeypatch.setattr("optimizer.proposals.trial_seed", lambda *_: 1)
     search = {"trials": 500, "batch_size": 3, "sampler": "random"}
     found = searched(job_of(search=search), tmp_path)
     assert len(found.unique) == 1
@@ -225,6 +233,22 @@ def test_an_interrupt_leaves_the_batch_asked_and_loses_nothing(tmp_path: Path) -
     assert searched(job_of(), tmp_path / "a").table == whole.table
 
 
+@pytest.mark.parametrize("more", [1, 2])
+@pytest.mark.parametrize("sampler", [*SAMPLERS, GP])
+def test_every_sampler_searches_for_three_and_four_objectives(
+    tmp_path: Path, sampler: str, more: int
+) -> None:
+    further = ["minimize ttft_p95_ms", "minimize chips"][:more]
+    search = {"trials": 24, "batch_size": 4, "sampler": sampler}
+    job = job_of(objectives=[*DEFAULT_OBJECTIVES, *further], constraints=[], search=search)
+    found = searched(job, tmp_path)
+    front = pareto_front(found.records, job.goals)
+    assert len(found.unique) == 24
+    assert len(front.objectives) == 2 + more
+    assert len(front.points) > 1 and front.hypervolume > 0
+    assert {len(trial.values) for trial in stored(tmp_path)} == {2 + more}
+
+
 @pytest.mark.parametrize("sampler", SEEDED)
 def test_infeasible_and_failed_plans_are_told_as_broken_constraints_never_as_failures(
     tmp_path: Path, sampler: str
@@ -242,12 +266,13 @@ def test_infeasible_and_failed_plans_are_told_as_broken_constraints_never_as_fai
 
 def test_search_beats_chance_on_the_front(tmp_path: Path) -> None:
     def volume(sampler: str, seed: int) -> float:
-        search = {"trials": 40, "sampler": sampler, "seed": seed}
+        search = {"trials": 80, "sampler": sampler, "seed": seed}
         job = job_of(load={"concurrency": [1, 64]}, search=search)
         records = searched(job, tmp_path / f"{sampler}{seed}").records
         return pareto_front(records, job.goals).hypervolume
 
-    assert sum(volume("tpe", s) for s in (1, 2)) > sum(volume("random", s) for s in (1, 2))
+    seeds = range(1, 5)
+    assert sum(volume("tpe", s) for s in seeds) > sum(volume("random", s) for s in seeds)
 
 
 def test_repeats_of_a_batch_are_made_up_for_by_neighbours_of_the_front(
