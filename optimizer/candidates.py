@@ -36,13 +36,15 @@ class Candidates:
     """The plans [n] of a space whose estimates are nearest to the estimated front.
 
     `estimates` [plan, metric] are those of the whole space, branch by branch, and `rows` [n] the
-    places of the candidates in it. Of the `metrics` the first are those of the objectives.
+    places of the candidates in it. Of the `metrics` the first are those of the objectives; those
+    that are `blind` have no estimate, and 1 stands for all their values.
     """
 
     tables: tuple[BranchPlans, ...]
     metrics: tuple[str, ...]
     estimates: Values
     rows: Ints
+    blind: tuple[bool, ...]
 
     @classmethod
     def of(cls, problem: Problem) -> Candidates:
@@ -53,7 +55,9 @@ class Candidates:
         signs = np.array([1.0 if o.direction == "maximize" else -1.0 for o in problem.objectives])
         gains = _logs(estimates[:, : len(signs)]) * signs
         known = np.isfinite(estimates).all(axis=1) & np.isfinite(gains).all(axis=1)
-        return cls(tables, metrics, estimates, _best(gains, known, _groups(tables)))
+        unknown = _unknown(metrics, problem)
+        blind = tuple(name in unknown for name in metrics)
+        return cls(tables, metrics, estimates, _best(gains, known, _groups(tables)), blind)
 
     def plan(self, row: int) -> DeploymentPlan:
         """The plan at a place of the whole space."""

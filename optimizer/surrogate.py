@@ -6,6 +6,7 @@ topology and metric. With few simulations it stays near zero and says that it is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +20,8 @@ Ints = npt.NDArray[np.int64]
 # for a plan by itself, and by each of its features.
 FIRST_NOISE = 0.15
 PRIOR = 0.1
+# The same for a metric that nothing estimates: it may be anything, and is learned from the trials.
+BLIND_PRIOR = 2.0
 # The least noise: no metric of a finite run is surer.
 LEAST_NOISE = 0.003
 # Rounds in which the noise is told from the residuals.
@@ -76,11 +79,15 @@ def _regressors(features: Values, centre: Values, scale: Values) -> Values:
     return np.hstack([np.ones((len(features), 1)), (features - centre) / scale])
 
 
-def corrections(candidates: Plans, told: Plans, residuals: Values) -> Correction:
+def corrections(
+    candidates: Plans, told: Plans, residuals: Values, blind: Sequence[bool] = ()
+) -> Correction:
     """The correction of the candidates from the `residuals` [t, metric] of the `told` plans [t].
 
-    Residuals may be nan; those of a group are learned from one another alone.
+    Residuals may be nan; those of a group are learned from one another alone. Metrics that are
+    `blind` [metric] have no estimate, so that residuals are all that is known of them.
     """
+    priors = [BLIND_PRIOR if each else PRIOR for each in blind] or [PRIOR] * residuals.shape[1]
     shape = (len(candidates.groups), residuals.shape[1])
     mean, deviation = np.zeros(shape), np.zeros(shape)
     for group, design in candidates.designs.items():
@@ -89,15 +96,17 @@ def corrections(candidates: Plans, told: Plans, residuals: Values) -> Correction
         for metric in range(shape[1]):
             values = residuals[known, metric]
             there = np.isfinite(values)
-            found = _regression(design.rows, rows[there], values[there])
+            found = _regression(design.rows, rows[there], values[there], priors[metric])
             mean[design.members, metric], deviation[design.members, metric] = found
     return Correction(mean, deviation)
 
 
-def _regression(design: Values, known: Values, values: Values) -> tuple[Values, Values]:
+def _regression(
+    design: Values, known: Values, values: Values, prior: float
+) -> tuple[Values, Values]:
     """Posterior mean and deviation of a new value at each row of `design`."""
     noise = FIRST_NOISE
-    precision = np.eye(design.shape[1]) / PRIOR**2
+    precision = np.eye(design.shape[1]) / prior**2
     for _ in range(ROUNDS if len(values) else 1):
         covariance = np.linalg.inv(precision + known.T @ known / noise**2)
         weights = covariance @ (known.T @ values) / noise**2

@@ -103,6 +103,37 @@ def test_rows_and_plans_are_one_another(problem: Problem, candidates: Candidates
         assert candidates.row_of(candidates.plan(row)) == row
 
 
+def test_a_metric_that_nothing_estimates_is_learned_from_few_trials() -> None:
+    """Waits of seconds, where 1 ms stands for all: eight trials tell their order of magnitude."""
+    random = np.random.default_rng(1)
+    plans = Plans(random.normal(size=(60, 3)), np.zeros(60, dtype=np.int64))
+    truth = 7.0 + plans.features @ np.array([1.5, -1.0, 0.0])
+    known = Plans(plans.features[:8], plans.groups[:8])
+    seen, blind = (
+        corrections(plans, known, truth[:8, None], (each,)).mean[:, 0] for each in (False, True)
+    )
+    assert np.abs(blind - truth)[8:].mean() < 0.3
+    assert np.abs(blind - truth)[8:].mean() < 0.2 * np.abs(seen - truth)[8:].mean()
+    nothing = Plans(plans.features[:0], plans.groups[:0])
+    assert corrections(plans, nothing, np.empty((0, 1)), (True,)).deviation.min() > 2.0
+
+
+def test_constraints_on_pools_without_an_estimate_do_not_stop_the_guide() -> None:
+    job = job_of(
+        workload={"synthetic": {"requests": 40, "input_tokens": 2000, "output_tokens": 100}},
+        constraints=["decode_utilization <= 0.9"],
+        space={"topology": ["aggregated", "prefill-decode"]},
+    )
+    problem = prepare(job)
+    candidates = Candidates.of(problem)
+    having = candidates.with_pool("decode")
+    assert candidates.blind == (False, False, True)
+    assert having.any() and not having.all()
+    assert candidates.with_pool(None).all()
+    topologies = [candidates.plan(row).topology for row in candidates.rows[having][::500].tolist()]
+    assert set(topologies) == {"prefill-decode"}
+
+
 def test_what_cannot_be_estimated_is_told() -> None:
     assert why_not_estimated(prepare(job_of())) == ""
     job = job_of(objectives=["minimize hbm_gb_per_chip"])
