@@ -84,15 +84,23 @@ SPACES: dict[str, dict[str, Any]] = {
 }
 
 
-def _fixed(model: str, chip: str, count: int, **keys: Any) -> dict[str, Any]:
+# With every number of replicas the larger of the named problems have some 100,000 plans; with
+# powers of two each is simulated as a whole within minutes.
+FEWER_REPLICAS = [1, 2, 4, 8]
+
+
+def _fixed(
+    model: str, chip: str, count: int, replicas: Sequence[int] = (), **keys: Any
+) -> dict[str, Any]:
     """A problem of the study of the peers: inputs of 4,000 tokens, answers of 1,000."""
     lengths = {"requests": 128, "input_tokens": 4000, "output_tokens": 1000}
+    space = {"pipeline_parallel": 1, "max_num_seqs": 64, "max_num_batched_tokens": 8192}
     return {
         "model": model,
         "chips": {chip: count},
         "workload": {"synthetic": lengths},
         "load": {"concurrency": [8, 64]},
-        "space": {"pipeline_parallel": 1, "max_num_seqs": 64, "max_num_batched_tokens": 8192},
+        "space": {**space, "replicas": list(replicas)},
         **keys,
     }
 
@@ -103,9 +111,11 @@ NVFP4 = {"precision": {"weights": "nvfp4", "kv": "fp8"}}
 PEER_SECONDS = {"h200 v3": 19.1, "h200 qwen": 26.3, "b200 v3.1": 36.6, "gb200 v3.1": 44.3}
 NAMED: dict[str, dict[str, Any]] = {
     "h200 v3": _fixed("deepseek-v3", "h200", 32),
-    "h200 qwen": _fixed("qwen3-235b-a22b", "h200", 32, precision={"weights": "fp8"}),
-    "b200 v3.1": _fixed("deepseek-v3.1", "b200", 32, **NVFP4),
-    "gb200 v3.1": _fixed("deepseek-v3.1", "gb200", 72, **NVFP4),
+    "h200 qwen": _fixed(
+        "qwen3-235b-a22b", "h200", 32, FEWER_REPLICAS, precision={"weights": "fp8"}
+    ),
+    "b200 v3.1": _fixed("deepseek-v3.1", "b200", 32, FEWER_REPLICAS, **NVFP4),
+    "gb200 v3.1": _fixed("deepseek-v3.1", "gb200", 72, FEWER_REPLICAS, **NVFP4),
 }
 # A prefill-decode problem on which a published search took 7.5 hours to 99 % of its hypervolume.
 LONG = {
