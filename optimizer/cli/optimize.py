@@ -108,8 +108,11 @@ def _search(
     from optimizer.cli.progress import Progress
     from optimizer.session import run_study
 
-    say(f"{problem.space.size():,} points in the space, searching in {directory}")
-    with Progress(job.search.trials, problem.objectives, problem.constraints) as progress:
+    size, settings = problem.space.size(), job.search
+    say(f"{size:,} points in the space, searching in {directory}")
+    with Progress(
+        min(settings.trials, size), problem.objectives, problem.constraints, settings.timeout_s
+    ) as progress:
         outcome = run_study(
             job,
             problem,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -23,12 +24,20 @@ FRONT_EVERY_S = 1.0
 
 
 class Progress:
-    """Looks on a search and says how far it is, on stderr."""
+    """Looks on a search and says how far it is, on stderr.
+
+    It ends after `budget` evaluations, or `timeout_s` seconds where that is sooner.
+    """
 
     def __init__(
-        self, budget: int, objectives: Sequence[Objective], constraints: Sequence[Constraint]
+        self,
+        budget: int,
+        objectives: Sequence[Objective],
+        constraints: Sequence[Constraint],
+        timeout_s: float | None = None,
     ) -> None:
         self._budget = budget
+        self._timeout_s = math.inf if timeout_s is None else timeout_s
         self._objectives = objectives
         self._constraints = constraints
         self._records: list[TrialRecord] = []
@@ -102,8 +111,9 @@ class Progress:
         done = self._unique - self._earlier
         if not done:
             return "no pace yet"
-        pace_s = (time.monotonic() - self._started) / done
-        return f"about {pace_s * max(self._budget - self._unique, 0):.0f} s left"
+        elapsed_s = time.monotonic() - self._started
+        left_s = elapsed_s / done * max(self._budget - self._unique, 0)
+        return f"about {min(left_s, max(self._timeout_s - elapsed_s, 0)):.0f} s left"
 
 
 def _bar(budget: int) -> Bar:
