@@ -210,6 +210,67 @@ def test_every_chip_system_host_and_link_of_the_collected_facts_is_there(data_di
     assert {fact["id"] for fact in facts["links"]} == set(catalog.link_names())
 
 
+# A figure of the collected facts, the catalogue's, and what to multiply by.
+CHIP_FIGURES = [
+    ("bf16_tflops", "bf16_tflops", 1),
+    ("fp8_tflops", "fp8_tflops", 1),
+    ("fp4_tflops", "fp4_tflops", 1),
+    ("mem_bytes", "hbm_gb", 1e-9),
+    ("mem_bw_GBps", "hbm_gb_per_s", 1),
+    ("scaleup.bw_each_dir_GBps", "scaleup_gb_per_s", 1),
+    ("scaleup.domain", "scaleup_chips", 1),
+    ("scaleout_GBps", "scaleout_gb_per_s", 1),
+    ("host_link_each_dir_GBps", "host_link_gb_per_s", 1),
+    ("host_dram_bytes_per_chip", "host_dram_gb", 1e-9),
+    ("host_dram_bw_GBps_per_chip", "host_dram_gb_per_s", 1),
+    ("nvme_read_GBps_per_chip", "nvme_gb_per_s", 1),
+    ("tdp_w", "tdp_w", 1),
+    ("all_in_w", "all_in_w", 1),
+]
+BUILT_FIGURES = [
+    ("chips_per_node", "chips_per_node", 1),
+    ("nodes_per_scaleup", "nodes_per_scaleup", 1),
+    ("rack_kw", "rack_kw", 1),
+    ("rack_price_usd", "rack_usd", 1),
+    ("cores", "cores", 1),
+    ("mem_bytes", "mem_gb", 1e-9),
+    ("mem_bw_GBps", "mem_gb_per_s", 1),
+    ("mem_channels", "mem_channels", 1),
+    ("c2c_each_dir_GBps", "chip_link_gb_per_s", 1),
+    ("tdp_w", "tdp_w", 1),
+    ("each_dir_GBps", "gb_per_s", 1),
+    ("read_GBps", "gb_per_s", 1),
+]
+
+
+def test_every_figure_of_the_collected_facts_is_the_catalogues(data_dir: Path) -> None:
+    facts = read_yaml(data_dir / "facts" / "hardware.yaml")
+    sections: list[tuple[str, Callable[[str], Any], list[tuple[str, str, float]]]] = [
+        ("chips", catalog.chip, CHIP_FIGURES),
+        ("systems", catalog.system, BUILT_FIGURES),
+        ("hosts", catalog.host, BUILT_FIGURES),
+        ("links", catalog.link, BUILT_FIGURES),
+    ]
+    compared = 0
+    for section, find, figures in sections:
+        for fact in facts[section]:
+            ours = find(fact["id"]).facts()
+            for theirs, key, unit in figures:
+                figure: Any = fact
+                for part in theirs.split("."):
+                    figure = (figure or {}).get(part)
+                value = figure.get("v") if isinstance(figure, dict) else figure
+                if value is None:
+                    continue
+                stated = value if isinstance(value, list) else [value]
+                place = (section, fact["id"], key)
+                assert any(ours[key].value == pytest.approx(one * unit) for one in stated), place
+                if section == "chips":
+                    assert ours[key].status == figure["st"], place
+                compared += 1
+    assert compared > 300
+
+
 @pytest.mark.parametrize("name", catalog.model_names())
 def test_every_model_says_where_it_is_from(name: str) -> None:
     model = catalog.model(name)

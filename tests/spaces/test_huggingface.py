@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spaces import catalog
+from spaces.config_keys import ConfigKeys
 from spaces.errors import InputError
 from spaces.huggingface import model_from_config
 from spaces.model import ModelSpec
@@ -619,6 +620,54 @@ def test_a_config_has_the_shapes_of_the_catalogue(
 ) -> None:
     found, expected = read(CONFIGS[name]()), catalog.model(name)
     assert found.model_dump(include=SAME) == expected.model_dump(include=SAME)
+
+
+# Numbers of which nothing follows where they stand, by the reason.
+IDLE = {
+    "heads that share one latent, which is stored once": {"num_key_value_heads"},
+    "a dense size or a window where no layer is dense or windowed": {
+        "intermediate_size",
+        "intermediate_size_mlp",
+        "max_window_layers",
+    },
+    "a rule whose outcome the config lists layer by layer": {
+        "full_attention_interval",
+        "index_topk_freq",
+    },
+    "of the vision tower, which is left out": {"depth", "vt_hidden_size"},
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_number_of_a_config_changes_the_model_or_is_refused(
+    name: str, read: Callable[[Config], ModelSpec]
+) -> None:
+    ours, idle = read(CONFIGS[name]()), set()
+    for path in numbers(CONFIGS[name]()):
+        changed = CONFIGS[name]()
+        holder = changed
+        for part in path[:-1]:
+            holder = holder[part]
+        holder[path[-1]] += 1
+        try:
+            model = read(changed)
+        except InputError:
+            continue
+        if model.model_dump(exclude={"source"}) == ours.model_dump(exclude={"source"}):
+            idle.add(path[-1])
+    assert idle <= set().union(*IDLE.values())
+    kinds = {group.kind for group in (*ours.attention, *ours.ffn)}
+    assert "intermediate_size" not in idle or "dense" not in kinds
+    assert "num_key_value_heads" not in idle or "gqa" not in kinds
+
+
+def numbers(data: Config, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The places of whole numbers whose keys are not known to be without cost."""
+    for key in ConfigKeys(data, "config.json").costly():
+        if isinstance(data[key], dict):
+            yield from numbers(data[key], (*path, key))
+        elif type(data[key]) is int:
+            yield (*path, key)
 
 
 def test_the_name_is_the_folders_or_the_files(
