@@ -18,7 +18,9 @@ class Drafting:
 
     A decoding request has `verified` tokens in a step: its next one and the drafts. The layer runs
     once over all tokens of the step, which gives the first draft and keeps its KV complete, and
-    `further_passes` times over one token of each request.
+    `further_passes` times over one token of each request (multi-token prediction of DeepSeek-V3,
+    arXiv 2412.19437, section 2.2; EAGLE, arXiv 2401.15077; drafts verified in one step, Leviathan
+    et al., arXiv 2211.17192).
     """
 
     verified: int = 1

@@ -12,7 +12,7 @@ from spaces.model.attention import Count
 
 
 class DenseFfn(Document):
-    """A feed-forward layer: three matrices, or two where it is not `gated`."""
+    """A feed-forward layer: three matrices (GLU, arXiv 2002.05202), or two if it is not `gated`."""
 
     kind: Literal["dense"] = "dense"
     layers: PositiveInt
@@ -29,6 +29,7 @@ class MoeFfn(Document):
 
     With `latent_size` the routed experts work in a narrower space, entered and left by one
     projection each way per layer. Experts that are not `gated` have two matrices, not three.
+    Fine-grained and shared experts are those of DeepSeekMoE (arXiv 2401.06066).
     """
 
     kind: Literal["moe"] = "moe"
