@@ -164,8 +164,13 @@ def _slots_are_counted(state: State, rank_id: int, here: list[int], leaving: lis
 
 
 def _nothing_idles(state: State, replica_id: int) -> None:
-    """A replica that could begin a step has nothing that could be in it."""
-    replica = state.replicas[replica_id]
+    """A replica that could begin a step has nothing that could be in it.
+
+    Where cached blocks are forgotten, or fetching pays or not by the flows of others, room for a
+    waiting request may come without an event: it is let in at the replica's next one.
+    """
+    clock, replica = state.clock[0], state.replicas[replica_id]
+    settled = clock.idle_limit_s == np.inf and clock.fetch_when_faster == 0
     pool = state.pools[replica.pool]
     if replica.flights == pool.stages:
         return
@@ -173,7 +178,7 @@ def _nothing_idles(state: State, replica_id: int) -> None:
         rank = state.ranks[rank_id]
         for request_id in state.seats[rank.seats_start : rank.seats_start + rank.running]:
             request = state.requests[request_id]
-            usable = request.usable_s <= state.clock[0].now_s
+            usable = request.usable_s <= clock.now_s
             assert not (usable and request.phase in (PREFILLING, DECODING) and request.flight < 0)
             assert not (request.phase == HELD and request.rests == 0)
-        assert not admission.may_admit(state, rank_id)
+        assert not (settled and admission.may_admit(state, rank_id))
