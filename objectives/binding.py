@@ -170,7 +170,9 @@ def _explained(
     shares = {name: (1 - bubbles) * found / whole_s for name, found in seconds.items()}
     shares["stage imbalance"] = bubbles
     resource = max(shares, key=lambda name: shares[name])
-    return Binding(pool.role, resource, where.get(resource, ""), shares)
+    part = where.get(resource, "")
+    apart = costs.split is not None and part == "routed experts"
+    return Binding("decode-experts" if apart else pool.role, resource, part, shares)
 
 
 def _with_twice(site: Site, resource: Resource) -> Site:

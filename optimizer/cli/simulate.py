@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -201,4 +202,6 @@ def _show_classes(classes: tuple[ClassReport, ...]) -> None:
 def _cell(value: object) -> str:
     from results.words import format_value
 
+    if isinstance(value, float) and math.isnan(value):
+        return "-"
     return format_value(value) if isinstance(value, int | float) else str(value)

@@ -158,6 +158,19 @@ def test_attention_and_experts_on_a_slow_network_are_bound_by_the_way_between_th
     assert bound(plan, 64, 100, 200, site=fast).resource == "HBM bandwidth"
 
 
+def test_experts_that_read_more_slowly_than_attention_bind_in_their_own_pool() -> None:
+    pools = (
+        Pool(role="prefill", chip="h200", tp=8, replicas=4),
+        Pool(role="decode-attention", chip="h200", dp=8, max_num_seqs=64),
+        Pool(role="decode-experts", chip="h100", tp=16, ep=16),
+    )
+    plan = DeploymentPlan(model="deepseek-v3", topology="prefill-decode+afd", pools=pools)
+    site = site_of("deepseek-v3", {"h200": 64, "h100": 16})
+    slow = replace(site, chips={**site.chips, "h100": slower("h100", hbm_gb_per_s=0.2)})
+    found = bound(plan, 64, 100, 200, site=slow)
+    assert str(found) == "decode-experts pool: HBM bandwidth (routed experts)"
+
+
 @pytest.mark.parametrize("pool", [{"tp": 1}, {"tp": 2, "pp": 2}], ids=str)
 def test_the_steps_that_are_priced_take_what_steps_took(pool: dict[str, int]) -> None:
     """Mean seconds of a step, or of its stages, are within a twentieth of the run's."""
