@@ -12,7 +12,7 @@ from spaces.model.attention import Count
 
 
 class DenseFfn(Document):
-    """A feed-forward layer: three matrices (GLU, arXiv 2002.05202), or two if it is not `gated`."""
+    """A feed-forward layer of three matrices (GLU, arXiv 2002.05202); two if not `gated`."""
 
     kind: Literal["dense"] = "dense"
     layers: PositiveInt
