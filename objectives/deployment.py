@@ -17,6 +17,7 @@ from objectives.cost import (
 )
 from objectives.simulator import KvOnLink, PoolSetup, Scenario, SharedStore
 from spaces.calibration import Stack
+from spaces.generation import generation_of
 from spaces.memory import hbm_ledger, tier_kv_tokens
 from spaces.plan import DeploymentPlan, Pool
 from spaces.sharding import kv_bytes_per_token_per_chip
@@ -89,14 +90,15 @@ def operator_sources(plan: DeploymentPlan, site: Site) -> dict[str, tuple[Operat
 
 
 def _stack(plan: DeploymentPlan, pool: Pool, site: Site) -> Stack:
-    chip = site.chips[pool.chip]
+    chip, own = site.chips[pool.chip], plan.settings(pool)
     return Stack(
         model=site.model.name,
         chip=chip.name,
         vendor=chip.vendor,
-        engine=plan.settings(pool).engine,
+        engine=own.engine,
         weights=site.model.weights(plan.precision.weights).routed_experts,
         speculates=plan.speculation is not None,
+        generation=generation_of(own.engine, own.engine_version),
     )
 
 

@@ -31,13 +31,15 @@ class Stack:
     engine: str
     weights: str
     speculates: bool = False
+    generation: str = ""
 
 
 class Offset(Document):
     """A factor on the time of every step of the deployments that it names.
 
     What is left out may be anything; `models` are catalogue names, `weights` the format of the
-    routed experts (or of all weights), `speculates` whether tokens are drafted.
+    routed experts (or of all weights), `speculates` whether tokens are drafted, `generation` that
+    of the engine's release (`spaces.generation`), which a plan's `engine_version` tells.
     """
 
     models: tuple[str, ...] = ()
@@ -46,12 +48,13 @@ class Offset(Document):
     engine: EngineName | None = None
     weights: str | None = None
     speculates: bool | None = None
+    generation: str | None = None
     factor: PositiveFloat
     points: PositiveInt
 
     def names(self, stack: Stack) -> bool:
         """Whether a deployment is among those it is for."""
-        keys = ("chip", "vendor", "engine", "weights", "speculates")
+        keys = ("chip", "vendor", "engine", "weights", "speculates", "generation")
         return (not self.models or stack.model in self.models) and all(
             getattr(self, key) in (None, getattr(stack, key)) for key in keys
         )

@@ -152,9 +152,19 @@ def _level_offsets(told: Observations, train: Mask, solved: Values) -> Iterator[
         if not places:
             continue
         models = {told.points[place].plan.model for place in places}
-        named = {"models": tuple(sorted(models))} if level == "family" else {level: value}
         factor = float(f"{math.exp(x):.4f}")
+        named = _named(level, value, models)
         yield Offset.model_validate({**named, "factor": factor, "points": len(places)})
+
+
+def _named(level: str, value: str, models: Iterable[str]) -> dict[str, object]:
+    """The keys of an offset that say what a level's value stands for."""
+    if level == "family":
+        return {"models": tuple(sorted(models))}
+    if level == "generation":
+        engine, generation = value.split(" ")
+        return {"engine": engine, "generation": generation}
+    return {level: value}
 
 
 def _stack_offsets(told: Observations, train: Mask, left: Values) -> list[Offset]:

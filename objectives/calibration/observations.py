@@ -95,7 +95,7 @@ def _names(points: Sequence[Predicted]) -> tuple[tuple[str, str], ...]:
     engines = sorted({p.plan.engine for p in points})
     constants = [("constants", c.of(e)) for c in CONSTANTS for e in engines]
     used = {level for strengths in CANDIDATES for level in strengths} & LEVELS.keys()
-    offsets = [(lvl, v) for lvl in sorted(used) for v in sorted(set(groups_of(lvl, points)))]
+    offsets = [(lvl, v) for lvl in sorted(used) for v in sorted(set(groups_of(lvl, points))) if v]
     return (*constants, *offsets)
 
 

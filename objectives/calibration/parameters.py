@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from objectives.cost.overheads import load_overheads
 from objectives.validation import Predicted
+from spaces.generation import generation_of
 from spaces.precision import Dtype
 
 
@@ -43,6 +44,7 @@ LEVELS: Mapping[str, Callable[[Predicted], object]] = {
     "family": lambda p: p.point.setup.family,
     "weights": lambda p: weights_of(p),
     "speculates": lambda p: p.plan.speculation is not None,
+    "generation": lambda p: engine_generation(p),
 }
 
 # Standard deviations of the offsets' priors, in logarithm, for the choice by held-out pairs: first
@@ -54,9 +56,18 @@ CANDIDATES: tuple[Strengths, ...] = (
     {"constants": 1.0},
     {"constants": 1.0, "family": 0.03},
     _STACK,
+    {"constants": 1.0, "generation": 0.06},
+    _STACK | {"generation": 0.06},
     _STACK | {"speculates": 0.1},
     _STACK | {"speculates": 0.1, "weights": 0.06},
 )
+
+
+def engine_generation(predicted: Predicted) -> str:
+    """Engine and generation of its release, in two words; empty where the release is not told."""
+    plan = predicted.plan
+    generation = generation_of(plan.engine, plan.engine_version)
+    return f"{plan.engine} {generation}" if generation else ""
 
 
 def weights_of(predicted: Predicted) -> Dtype:
@@ -76,5 +87,5 @@ def constant_value(path: str) -> float:
 
 
 def groups_of(level: str, points: Sequence[Predicted]) -> list[str]:
-    """The values of a level, one for each point."""
+    """The values of a level, one for each point; empty where a point has none."""
     return [str(LEVELS[level](point)) for point in points]

@@ -21,6 +21,8 @@ from spaces.errors import InputError
 from spaces.plan import DeploymentPlan, Load
 
 FORMATS = "vLLM `bench serve`, SGLang `bench_serving` or AIPerf profile export"
+# Runs of no more requests than this are simulated request for request.
+SHORT_RUN = 2000
 _UNIT_MS = {"ms": 1.0, "milliseconds": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "us": 1e-3}
 
 
@@ -74,7 +76,7 @@ def _point(result: Mapping[str, Any], plan: DeploymentPlan, where: str) -> Point
         )
     if THROUGHPUT in measured:
         measured[THROUGHPUT] /= plan.chips
-    setup = _setup(plan, load or _planned(plan, where), inputs, outputs)
+    setup = _setup(plan, load or _planned(plan, where), inputs, outputs, _requests(result))
     return Point(setup, str(result.get("aiperf_version", "")), plan.plan_id, 1, measured)
 
 
@@ -144,7 +146,17 @@ def _planned(plan: DeploymentPlan, where: str) -> Load:
     return plan.load
 
 
-def _setup(plan: DeploymentPlan, load: Load, inputs: float, outputs: float) -> Setup:
+def _requests(result: Mapping[str, Any]) -> int | None:
+    """How many requests a short run was: its start and end weigh in what it shows."""
+    statistics = result.get("request_count")
+    told = statistics.get("avg") if isinstance(statistics, Mapping) else result.get("completed")
+    count = _found(told)
+    return round(count) if count is not None and count <= SHORT_RUN else None
+
+
+def _setup(
+    plan: DeploymentPlan, load: Load, inputs: float, outputs: float, requests: int | None
+) -> Setup:
     model = catalog.model(plan.model)
     return Setup(
         model=model.name,
@@ -164,6 +176,7 @@ def _setup(plan: DeploymentPlan, load: Load, inputs: float, outputs: float) -> S
         nominal_output=round(outputs),
         prefix_hit=0.0,
         load=load,
+        requests=requests,
         release=plan.engine_version,
         plan=plan.at(load),
     )

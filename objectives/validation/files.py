@@ -19,8 +19,8 @@ def read_files(
 ) -> PointsFile:
     """The points of all files together; `plan` is what results in JSON were measured on.
 
-    A file that begins with a brace is a result, any other a CSV. The fingerprint of several files
-    is that of their fingerprints.
+    A file that begins with a brace or bracket is a result, any other a CSV. The fingerprint of
+    several files is that of their fingerprints.
     """
     files = [_read(path, grades, plan) for path in paths]
     if len(files) == 1:
@@ -40,7 +40,7 @@ def read_files(
 
 
 def _read(path: Path, grades: Sequence[str], plan: DeploymentPlan | None) -> PointsFile:
-    if not read_text(path).lstrip().startswith("{"):
+    if not read_text(path).lstrip().startswith(("{", "[")):
         return read_points(path, grades)
     if plan is None:
         raise InputError(

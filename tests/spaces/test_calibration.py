@@ -21,6 +21,7 @@ def test_all_offsets_that_name_a_deployment_count() -> None:
             Offset(vendor="AMD", factor=5.0, points=3),
             Offset(weights="fp8", factor=3.0, points=3),
             Offset(speculates=True, factor=7.0, points=3),
+            Offset(engine="vllm", generation="0.15-0.19", factor=1.5, points=3),
         )
     )
     stacks = {
@@ -28,6 +29,8 @@ def test_all_offsets_that_name_a_deployment_count() -> None:
         Stack("x", "h100", "NVIDIA", "sglang", "fp8"): 3.0,
         Stack("x", "h100", "NVIDIA", "sglang", "bf16"): 1.0,
         Stack("x", "h100", "NVIDIA", "sglang", "bf16", speculates=True): 7.0,
+        Stack("x", "h200", "NVIDIA", "vllm", "bf16", generation="0.15-0.19"): 1.5,
+        Stack("x", "h200", "NVIDIA", "vllm", "bf16", generation="0.20-0.24"): 1.0,
     }
     for stack, factor in stacks.items():
         assert calibration.step_factor(stack) == pytest.approx(factor)

@@ -28,7 +28,7 @@ from spaces.precision import Dtype
 # Coordinates of a layout in `experts_work`'s shape, all base-2 logarithms but the skew.
 COORDINATES = ("i", "h", "e", "p", "k", "s")
 # Distance over which layouts stay alike, in doublings, and noise, chosen on one fold of B200 that
-# no score contains (docs/accuracy_operators.md).
+# no score contains (`scripts/score_expert_layouts.py`).
 LENGTH, NOISE = 4.0, 0.01
 SKEW = {"balanced": 0.0, "power_law_1.01": 1.0, "power_law_1.2": 2.0}
 LAYOUT = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
@@ -89,11 +89,15 @@ class KrigedExperts:
     def seconds(self, layout: ExpertLayout) -> Floats | None:
         """Seconds at the measured token counts; None beyond the measured layouts."""
         work = layout_work(self.chip, self.dtype, layout, self.tokens)
-        point = np.array([[float(np.ravel(work.shape[c])[0]) for c in COORDINATES]])
-        if not self.process.surrounds(point[0]):
-            return None
+        point = coordinates(work.shape, len(self.tokens))[0]
+        return self.row_seconds(work, self.tokens) if self.process.surrounds(point) else None
+
+    def row_seconds(self, work: Work, tokens: Floats) -> Floats:
+        """Seconds of some work [rows] at measured token counts, however far its layouts are."""
+        column = np.searchsorted(self.tokens, tokens)
+        logs = self.process.at(coordinates(work.shape, len(tokens)))
         base = np.asarray(work.roofline_s()) + self.floor_s
-        return np.asarray(base * np.exp(self.process.at(point)[0]))
+        return np.asarray(base * np.exp(logs[np.arange(len(tokens)), column]))
 
 
 @lru_cache(maxsize=4096)
@@ -156,12 +160,17 @@ def _fitted_kernels(
     chip: ChipSpec, dtype: Dtype, kernels: Iterable[pd.DataFrame], *, gated: bool
 ) -> Iterator[KrigedExperts]:
     for rows in kernels:
-        by_row = rows.groupby([*LAYOUT, "distribution", "num_tokens"])["latency"].median()
-        frame = by_row[by_row > 0].reset_index()
+        frame = layout_rows(rows)
         if len(frame[[*LAYOUT, "distribution"]].drop_duplicates()) >= _LEAST_LAYOUTS:
             work = rows_work(chip, dtype, frame, gated=gated)
             tokens, ms = frame["num_tokens"].to_numpy(), frame["latency"].to_numpy()
             yield kriged_experts(chip, dtype, work, tokens, ms * 1e-3)
+
+
+def layout_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of one kernel, each layout, routing and token count once: the median `latency` (ms)."""
+    by_row = rows.groupby([*LAYOUT, "distribution", "num_tokens"])["latency"].median()
+    return by_row[by_row > 0].reset_index()
 
 
 def kriged_experts(

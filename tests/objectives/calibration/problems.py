@@ -39,16 +39,38 @@ def predicted(
 
 
 def problem(
-    log_ratios: Mapping[tuple[str, str], float], *, points: int = 8, noise: float = 0.0
+    log_ratios: Mapping[tuple[str, str], float],
+    *,
+    points: int = 8,
+    noise: float = 0.0,
+    older: float | None = None,
 ) -> Observations:
-    """Points of each (model, chip), constants without any effect of their own."""
+    """Points of each (model, chip), constants without any effect of their own.
+
+    Where `older` is given, every other point ran under an older release, with so much more to its
+    log ratio, and the rest under a newer one.
+    """
     draws = np.random.default_rng(3)
     base = [
         predicted(model, chip, value + noise * draws.standard_normal(), f"{model}{chip}{n}")
         for (model, chip), value in log_ratios.items()
         for n in range(points)
     ]
+    if older is not None:
+        base = [released(one, older if n % 2 else 0.0) for n, one in enumerate(base)]
     return observations(base, {c.path: base for c in CONSTANTS if not c.in_ttft})
+
+
+def released(one: Predicted, log_ratio: float) -> Predicted:
+    """The point under a release: an older one where it is slower than predicted."""
+    version = "0.13.0" if log_ratio else "0.19.0"
+    plan = one.plan.model_copy(update={"engine_version": version})
+    factor = float(np.exp(log_ratio))
+    measured = {
+        name: value / factor if name == THROUGHPUT else value * factor
+        for name, value in one.point.measured.items()
+    }
+    return replace(one, plan=plan, point=replace(one.point, measured=measured))
 
 
 def everywhere(value: float = 0.0) -> dict[tuple[str, str], float]:

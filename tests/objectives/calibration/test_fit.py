@@ -7,11 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from objectives.calibration.assemble import calibration_of_rows
 from objectives.calibration.fit import fitted, pair_weights, remaining
 from objectives.calibration.held_out import chosen_strengths, held_out
 from objectives.calibration.observations import Observations
 from objectives.calibration.pair_offsets import stack_offsets, without_own_configuration
 from objectives.calibration.residuals import residuals, weighted_quantiles
+from spaces.calibration import Stack
 from tests.objectives.calibration.problems import CHIPS, MODELS, everywhere, problem
 
 SLOW = {(MODELS[0], chip): 0.2 for chip in CHIPS}
@@ -71,6 +73,25 @@ def test_priors_are_chosen_by_what_they_do_for_pairs_not_seen() -> None:
     assert chosen_strengths(*_with_all(problem(everywhere(0.0), noise=0.02))) == {}
     wide = chosen_strengths(*_with_all(problem(everywhere() | SLOW, noise=0.02)))
     assert wide["family"] >= 0.06
+
+
+def test_a_generation_of_an_engine_that_is_slow_on_every_pair_is_chosen_and_named() -> None:
+    told = problem(everywhere(), noise=0.02, older=0.25)
+    strengths = chosen_strengths(told, all_rows(told))
+    assert "generation" in strengths
+    solved = fitted(told, all_rows(told), strengths)
+    values = {
+        value: float(x)
+        for (lvl, value), x in zip(told.names, solved, strict=True)
+        if lvl == "generation"
+    }
+    assert values["vllm 0.10-0.14"] - values["vllm 0.15-0.19"] > 0.15
+    found = calibration_of_rows(told, all_rows(told), pair_offsets=False)
+    older = [one for one in found.offsets if one.generation == "0.10-0.14"]
+    assert [one.engine for one in older] == ["vllm"]
+    stack = Stack(MODELS[0], CHIPS[0], "NVIDIA", "vllm", "bf16", generation="0.10-0.14")
+    newer = replace(stack, generation="0.15-0.19")
+    assert found.step_factor(stack) > 1.1 * found.step_factor(newer)
 
 
 def _with_all(told: Observations) -> tuple[Observations, np.ndarray]:

@@ -84,6 +84,7 @@ def test_a_closed_loop_of_eight(tmp_path: Path, result: dict[str, Any]) -> None:
     (point,) = read_results(written(tmp_path, result), PLAN)
     assert point.setup.load == Load(concurrency=8)
     assert (point.setup.input_tokens, point.setup.output_tokens) == (1000.0, 200.0)
+    assert point.setup.requests == 80
     assert point.measured["tpot"] == 18.0
     assert point.measured["ttft"] == 120.0
     assert point.measured[THROUGHPUT] == 100.0  # of four chips
@@ -94,6 +95,12 @@ def test_each_line_of_a_file_is_a_point_of_its_own_rate(tmp_path: Path) -> None:
     points = read_results(path, PLAN)
     assert [point.setup.load.request_rate for point in points] == [4.0, 8.0]
     assert points[0].measured == {"tpot": 15.0, "ttft": 80.0, THROUGHPUT: 100.0}
+
+
+def test_a_long_run_is_simulated_like_any_other(tmp_path: Path) -> None:
+    long = VLLM | {"completed": 80_000, "total_input_tokens": 8e7, "total_output_tokens": 1.6e7}
+    (point,) = read_results(written(tmp_path, long), PLAN)
+    assert point.setup.requests is None
 
 
 def test_seconds_are_told_by_their_unit(tmp_path: Path) -> None:
@@ -122,6 +129,13 @@ def test_a_result_is_predicted_on_its_own_plan(tmp_path: Path) -> None:
     (found,) = predict_all(points).predicted
     assert found.plan == PLAN.at(Load(concurrency=8))
     assert found.values["tpot"] > 0
+
+
+def test_a_list_of_results_is_no_table_of_points(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text("[1]")
+    with pytest.raises(InputError, match="must hold a JSON object"):
+        read_files([path], ("A",), PLAN)
 
 
 def test_files_of_both_kinds_are_read_together(tmp_path: Path) -> None:
