@@ -10,6 +10,7 @@ from functools import partial
 
 from objectives.assess import assess
 from objectives.cost.overheads import load_overheads
+from objectives.cost.tuning import tuning_of
 from objectives.uncertainty import ratios_of
 from objectives.validation.deployment import deployed
 from objectives.validation.history import with_cached_history
@@ -94,7 +95,9 @@ def predict_all(
     Under `calibration`, or the shipped one where it is None. Raises `InputError` where that names
     a constant that the cost model lacks.
     """
-    load_overheads(calibration.changes if calibration else ())
+    changes = calibration.changes if calibration else ()
+    load_overheads(changes)
+    tuning_of(changes, "")
     reasons = [(point, contradiction(point.setup)) for point in points]
     scored = [point for point, reason in reasons if reason is None]
     predicted, refused = [], []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from objectives.validation import predict_all, read_points
@@ -64,10 +65,11 @@ def test_a_calibration_takes_most_of_the_error_away(points: Path, fitted: Path) 
     assert "IN SAMPLE" in after["how"]
 
 
-def test_jobs_and_single_plans_take_a_calibration(fitted: Path, tmp_path: Path) -> None:
+def simulated_tpot_ms(folder: Path, **own: str) -> float:
+    """What `simulate` answers for one plan under a job with keys of its own."""
     deployed = plan_of("llama-3.3-70b", "h200", tp=4).at(Load(concurrency=4))
     deployed = deployed.model_copy(update={"precision": Precision(weights="fp8")})
-    plan = tmp_path / "plan.yaml"
+    plan, path = folder / "plan.yaml", folder / "job.yaml"
     plan.write_text(deployed.to_yaml())
     job = {
         "model": "llama-3.3-70b",
@@ -75,14 +77,45 @@ def test_jobs_and_single_plans_take_a_calibration(fitted: Path, tmp_path: Path) 
         "workload": {"synthetic": {"requests": 40, "input_tokens": 922, "output_tokens": 115}},
         "load": {"concurrency": 4},
     }
-    speeds = {}
-    for name, own in (("shipped", {}), ("own", {"calibration": str(fitted)})):
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(dump_yaml(job | own))
-        result = call("simulate", path, "--plan", plan, "--json")
+    path.write_text(dump_yaml(job | own))
+    result = call("simulate", path, "--plan", plan, "--json")
+    assert result.exit_code == 0, result.stderr
+    found: float = json.loads(result.stdout)["metrics"]["tpot_p50_ms"]
+    return found
+
+
+def test_jobs_and_single_plans_take_a_calibration(fitted: Path, tmp_path: Path) -> None:
+    shipped = simulated_tpot_ms(tmp_path)
+    own = simulated_tpot_ms(tmp_path, calibration=str(fitted))
+    assert 1.1 < own / shipped < 1.6
+
+
+def test_own_operators_and_steps_change_what_simulate_answers(tmp_path: Path) -> None:
+    products = pd.DataFrame({"m": [1, 2, 4, 8, 16, 32], "n": 8192, "k": 8192, "latency_us": 80.0})
+    steps = pd.DataFrame({"decode_requests": [1, 2, 4, 8] * 5, "latency_ms": 40.0})
+    steps = steps.assign(decode_kv_tokens=1000 * steps["decode_requests"], model="llama-3.3-70b")
+    steps = steps.assign(hardware="H200", engine="vllm", tp=4)
+    chunks = dict.fromkeys(("prefill_tokens", "prefill_requests", "prefill_kv_tokens"), 0)
+    files = {
+        "ops.csv": products.assign(system="h200", backend="vllm", op="gemm", dtype="fp8"),
+        "steps.csv": steps.assign(**chunks),
+    }
+    for name, table in files.items():
+        table.to_csv(tmp_path / name, index=False)
+    answers = [simulated_tpot_ms(tmp_path)]
+    for number in (1, 2):
+        paths = [tmp_path / name for name in list(files)[:number]]
+        result = call("calibrate", *paths, "--out", tmp_path / "cal.yaml")
         assert result.exit_code == 0, result.stderr
-        speeds[name] = json.loads(result.stdout)["metrics"]["tpot_p50_ms"]
-    assert 1.1 < speeds["own"] / speeds["shipped"] < 1.6
+        answers.append(simulated_tpot_ms(tmp_path, calibration=str(tmp_path / "cal.yaml")))
+    assert answers[0] < answers[1] < answers[2]
+    found = load_calibration(tmp_path / "cal.yaml")
+    assert found.command == "servefront calibrate ops.csv steps.csv --out cal.yaml"
+    assert [(table.kind, table.file) for table in found.tables] == [
+        ("operators", "ops.csv"),
+        ("steps", "steps.csv"),
+    ]
+    assert "product fp8" in result.stdout
 
 
 def test_cross_validation_scores_pairs_that_its_fits_have_not_seen(points: Path) -> None:
