@@ -40,9 +40,18 @@ def scenario_of(plan: DeploymentPlan, site: Site, seed: int = 1) -> Scenario:
         midfill_tokens=plan.midfill_tokens,
         fetch_when_faster=plan.kv.fetch == "when-faster",
         layers=site.model.layers if plan.kv.layerwise else 1,
+        max_queued=plan.max_queued_requests,
+        try_others=plan.when_full != "reject",
+        send_layers=_send_layers(plan, site),
         acceptance=acceptance_rates_of(site.model, plan.speculation) if plan.speculation else (),
         seed=seed,
     )
+
+
+def _send_layers(plan: DeploymentPlan, site: Site) -> int:
+    """In how many parts a chunk of a prompt is sent to the decode pool; 0: only at the end."""
+    way = plan.kv.handoff or site.engines[plan.engine].handoff
+    return {"after-prefill": 0, "by-chunk": 1, "by-layer": site.model.layers}[way]
 
 
 def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site, exchanges: bool = True) -> StepCosts:

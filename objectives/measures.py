@@ -69,6 +69,7 @@ def request_metrics(result: SimulationResult, good: Good | None) -> dict[str, fl
     finished = records.finished & records.measured
     metrics: dict[str, float] = {
         "rejected_fraction": float(1.0 - finished.sum() / records.measured.sum()),
+        "queue_full_fraction": float(records.turned_away[records.measured].mean()),
         "preemptions_per_request": float(records.preemptions[finished].mean())
         if finished.any()
         else 0.0,
@@ -89,6 +90,8 @@ def request_metrics(result: SimulationResult, good: Good | None) -> dict[str, fl
         ("host_fetched_gb", moved.host),
         ("ssd_fetched_gb", moved.ssd),
         ("store_fetched_gb", moved.store),
+        ("host_written_gb", moved.written_to_host),
+        ("ssd_written_gb", moved.written_to_ssd),
         ("store_written_gb", moved.written_to_store),
         ("handed_off_gb", result.handed_off_bytes),
     ):

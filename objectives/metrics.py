@@ -216,6 +216,8 @@ def _inner() -> list[Metric]:
                 ("host_fetched_gb", "fetched from host memory, or swapped with it"),
                 ("ssd_fetched_gb", "fetched from local disks"),
                 ("store_fetched_gb", "fetched from the shared store"),
+                ("host_written_gb", "written to host memory as a tier"),
+                ("ssd_written_gb", "written to local disks"),
                 ("store_written_gb", "written to the shared store"),
                 ("handed_off_gb", "moved from prefill or midfill to decode pools"),
             )
@@ -248,7 +250,13 @@ def _inner() -> list[Metric]:
             "rejected_fraction",
             "fraction",
             "lower",
-            "share of requests that can never fit and were turned away",
+            "share of requests that were not served: they can never fit, or came to a full queue",
+        ),
+        Metric(
+            "queue_full_fraction",
+            "fraction",
+            "lower",
+            "share of requests that were turned away because the queue was full",
         ),
         Metric(
             "fitted_operators",

@@ -90,6 +90,11 @@ def describe_settings(plan: DeploymentPlan) -> str:
         words.append("fetched when faster than computed")
     if plan.kv.layerwise:
         words.append("fetched layer by layer")
+    if plan.kv.handoff:
+        words.append(f"handed over {plan.kv.handoff}")
+    if plan.max_queued_requests:
+        full = plan.when_full or "try-others"
+        words.append(f"queues of at most {plan.max_queued_requests}, {full} when full")
     if plan.has_midfill:
         words.append(f"midfill up to {plan.midfill_tokens} uncached tokens")
     if plan.splits_decode:

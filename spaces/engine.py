@@ -8,6 +8,7 @@ from pydantic import Field, PositiveInt
 
 from spaces.documents import Document
 from spaces.model import DraftMethod
+from spaces.plan import Handoff
 from spaces.precision import Dtype
 
 
@@ -26,7 +27,8 @@ class EngineSpec(Document):
     those of `takes_kv_from`, in another number format than its own only if it `converts_kv`.
     `staged_vendors` are makers of chips whose KV it moves through host memory, because their
     memory is no source or target of network cards. `speculation` lists the kinds of draft heads
-    it runs, all of them without pipeline stages.
+    it runs, all of them without pipeline stages. `handoff` is how it sends KV from pool to pool
+    unless a plan says otherwise.
     """
 
     name: str
@@ -47,6 +49,7 @@ class EngineSpec(Document):
     admission_steps: PositiveInt = 1
     admission_together: bool = False
     speculation: tuple[DraftMethod, ...] = ()
+    handoff: Handoff = "after-prefill"
     exportable: bool = True
     source: str
     checked: str

@@ -19,10 +19,12 @@ from spaces.plan import (
     DEFAULT_MICRO_BATCHES,
     DEFAULT_MIDFILL_TOKENS,
     Fetch,
+    Handoff,
     Retention,
     Role,
     Router,
     Topology,
+    WhenFull,
 )
 
 Option = TypeVar("Option")
@@ -65,7 +67,9 @@ class SpaceOptions(Document):
     """The dimensions of the search; a single value pins one.
 
     Empty `replicas` stand for as many as the budget has room for, an empty `expert_parallel` for
-    every size the engine can run. `pools` narrows single pools.
+    every size the engine can run. `pools` narrows single pools. None stands for queues without a
+    limit, for the default of what becomes of requests at a full one, and for the engine's own way
+    of handing KV over.
     """
 
     topology: Several[Topology] = ("aggregated", "prefill-decode")
@@ -78,14 +82,18 @@ class SpaceOptions(Document):
     max_num_batched_tokens: Several[PositiveInt] = (2048, 4096, 8192, 16384)
     pools: dict[Role, PoolOptions] = Field(default_factory=dict)
     host_gb_per_chip: Several[NonNegative] = (0.0,)
+    swap_gb_per_chip: Several[NonNegative] = (0.0,)
     ssd_gb_per_chip: Several[NonNegative] = (0.0,)
     shared_gb: Several[NonNegative] = (0.0,)
     retention: Several[Retention] = ("lru",)
     fetch: Several[Fetch] = ("always",)
     layerwise: Several[bool] = (False,)
+    handoff: Several[Handoff | None] = (None,)
     idle_limit_s: Several[PositiveFloat] = (300.0,)
     midfill_threshold_tokens: Several[PositiveInt] = (DEFAULT_MIDFILL_TOKENS,)
     micro_batches: Several[PositiveInt] = (DEFAULT_MICRO_BATCHES,)
+    max_queued_requests: Several[PositiveInt | None] = (None,)
+    when_full: Several[WhenFull | None] = (None,)
     router: Several[Router] = ("least-loaded",)
 
     @model_validator(mode="after")

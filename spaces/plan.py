@@ -35,6 +35,8 @@ Retention = Literal["lru", "write-through", "offload-at-turn-end", "drop-after-i
 LoadAxis = Literal["concurrency", "request_rate", "session_rate", "time_scale"]
 LOAD_AXES: tuple[LoadAxis, ...] = get_args(LoadAxis)
 Fetch = Literal["always", "when-faster"]
+Handoff = Literal["after-prefill", "by-chunk", "by-layer"]
+WhenFull = Literal["reject", "try-others"]
 Router = Literal["round-robin", "least-loaded", "shortest-queue", "prefix-affinity"]
 
 # Of turns appended to a long context 93 % bring at most 5,000 new tokens (Claude Code traces of
@@ -155,6 +157,10 @@ class KvTiers(Document):
     is apart from the host tier; without it, it is computed again.
     Prefix blocks below HBM are fetched `always`, or `when-faster` than computing them again;
     `layerwise` computes the prompt while all but the first layer of its prefix are on their way.
+    Between pools KV is sent `after-prefill`; `by-chunk`, each chunk of the prompt while the next
+    one is computed; or `by-layer`, each layer while the next one is. Without `handoff` it is sent
+    the engine's own way. The last two set a place in the decode pool aside while the prompt is
+    computed.
     """
 
     retention: Retention = "lru"
@@ -166,6 +172,7 @@ class KvTiers(Document):
     shared_gb_per_s: PositiveFloat | None = None
     fetch: Fetch = "always"
     layerwise: bool = False
+    handoff: Handoff | None = None
 
     @model_validator(mode="after")
     def _limit_belongs_to_its_retention(self) -> KvTiers:
@@ -252,6 +259,10 @@ class DeploymentPlan(Document):
     Engine, KV format and HBM share hold for every pool that has none of its own. They are kept as
     those of the first pool, and the others name only what is different, so that the same
     deployment is the same plan however a file says it.
+    `max_queued_requests` bounds the waiting queue of each attention data-parallel rank in the
+    pools that prompts enter. `when_full` says what becomes of a request whose rank has no room
+    left in it: `reject`, or `try-others` (the default), by which it goes to the least loaded rank
+    of the pool that has room, and is rejected where none has.
     """
 
     model: str
@@ -267,6 +278,8 @@ class DeploymentPlan(Document):
     block_size: PositiveInt = 16
     prefix_caching: bool = True
     router: Router = "least-loaded"
+    max_queued_requests: PositiveInt | None = None
+    when_full: WhenFull | None = None
     midfill_threshold_tokens: PositiveInt | None = None
     speculation: Speculation | None = None
     micro_batches: PositiveInt | None = None
@@ -305,6 +318,28 @@ class DeploymentPlan(Document):
                 f"topology {self.topology} needs one pool of each role: {', '.join(wanted)}",
                 key="pools",
                 value=list(got),
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _full_queues_are_bounded(self) -> DeploymentPlan:
+        if self.when_full is not None and self.max_queued_requests is None:
+            raise InputError(
+                "a queue without a limit is never full",
+                key="when_full",
+                value=self.when_full,
+                remedy="set `max_queued_requests`",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _pools_hand_over(self) -> DeploymentPlan:
+        if self.kv.handoff is not None and self.topology == "aggregated":
+            raise InputError(
+                "one pool hands no KV to another",
+                key="kv.handoff",
+                value=self.kv.handoff,
+                remedy="leave it out, or use a topology with a prefill pool",
             )
         return self
 

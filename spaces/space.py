@@ -29,6 +29,7 @@ from spaces.plan import (
     Pool,
     Precision,
     Role,
+    WhenFull,
     with_own_settings,
 )
 from spaces.precision import KvDtype, WeightsName
@@ -70,6 +71,7 @@ class SearchSpace:
         pools = self._draw_pools(draw, branch)
         threshold = _ordered(draw, "midfill_threshold_tokens", self._thresholds(branch))
         micro_batches = _ordered(draw, "micro_batches", self._micro_batches(branch))
+        queue = _ordered(draw, "max_queued_requests", self.options.max_queued_requests)
         return self._on(branch).model_copy(
             update={
                 "pools": pools,
@@ -77,6 +79,8 @@ class SearchSpace:
                 "midfill_threshold_tokens": threshold,
                 "micro_batches": micro_batches,
                 "router": _unordered(draw, "router", self.options.router),
+                "max_queued_requests": queue,
+                "when_full": _unordered(draw, "when_full", self._when_full(queue)),
                 "load": _ordered(draw, "load", self.loads),
             }
         )
@@ -102,14 +106,18 @@ class SearchSpace:
                     "midfill_threshold_tokens": threshold,
                     "micro_batches": micro_batches,
                     "router": router,
+                    "max_queued_requests": queue,
+                    "when_full": when_full,
                 }
             )
-            for tiers, threshold, micro_batches, router in product(
+            for tiers, threshold, micro_batches, router, queue in product(
                 self._surveys[branch].tiers,
                 self._thresholds(branch),
                 self._micro_batches(branch),
                 self.options.router,
+                self.options.max_queued_requests,
             )
+            for when_full in self._when_full(queue)
         )
 
     def size(self) -> int:
@@ -236,7 +244,13 @@ class SearchSpace:
         settings = self.settings(branch)
         for name in TIER_CHOICES:
             yield name, [getattr(setting.kv, name) for setting in settings]
-        for name in ("midfill_threshold_tokens", "micro_batches", "router"):
+        for name in (
+            "midfill_threshold_tokens",
+            "micro_batches",
+            "router",
+            "max_queued_requests",
+            "when_full",
+        ):
             yield name, [getattr(setting, name) for setting in settings]
 
     def _numbers(self, branch: Branch, shares: Sequence[Share], place: int) -> list[int]:
@@ -331,6 +345,10 @@ class SearchSpace:
 
     def _micro_batches(self, branch: Branch) -> tuple[int | None, ...]:
         return self.options.micro_batches if "decode-experts" in branch.roles else (None,)
+
+    def _when_full(self, queue: int | None) -> tuple[WhenFull | None, ...]:
+        """What becomes of requests at a full queue; a queue without a limit is never full."""
+        return self.options.when_full if queue is not None else (None,)
 
     def _draw_pools(self, draw: Draw, branch: Branch) -> tuple[Pool, ...]:
         """The pools: each one's layout first, then its replicas and its batch."""

@@ -22,11 +22,13 @@ from spaces.site import Site
 
 TIER_CHOICES = (
     "host_gb_per_chip",
+    "swap_gb_per_chip",
     "ssd_gb_per_chip",
     "shared_gb",
     "retention",
     "fetch",
     "layerwise",
+    "handoff",
     "idle_limit_s",
 )
 # The rules that decide which tiers and policies pools can have.
@@ -69,7 +71,7 @@ def surveyed(branch: Branch, plan: DeploymentPlan, site: Site, options: SpaceOpt
         refused.append(tuple(refusal for _, refusal in tried if refusal is not None))
     tiers: list[KvTiers] = []
     without: list[Infeasible] = []
-    for choice in _tiers(plan.kv, options):
+    for choice in _tiers(plan, options):
         refusal = _tier_refusal(plan.model_copy(update={"kv": choice}), site)
         if refusal is None:
             tiers.append(choice)
@@ -79,14 +81,16 @@ def surveyed(branch: Branch, plan: DeploymentPlan, site: Site, options: SpaceOpt
     return Survey(branch, apart, tuple(layouts), tuple(refused), tuple(tiers), tuple(without))
 
 
-def _tiers(base: KvTiers, options: SpaceOptions) -> list[KvTiers]:
+def _tiers(plan: DeploymentPlan, options: SpaceOptions) -> list[KvTiers]:
     """The tiers and policies that the options name, each once, in their order."""
     found: dict[KvTiers, None] = {}
     for values in product(*(getattr(options, name) for name in TIER_CHOICES)):
         choice = dict(zip(TIER_CHOICES, values, strict=True))
         if choice["retention"] != "drop-after-idle":
             choice["idle_limit_s"] = None
-        found[base.model_copy(update=choice)] = None
+        if plan.topology == "aggregated":  # nothing is handed over
+            choice["handoff"] = None
+        found[plan.kv.model_copy(update=choice)] = None
     return list(found)
 
 

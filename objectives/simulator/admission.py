@@ -21,7 +21,7 @@ from objectives.simulator.state import SWAPPED, State
 def may_admit(state: State, rank_id: int) -> bool:
     """Whether the first waiting request of a rank would be admitted now."""
     rank = state.ranks[rank_id]
-    if rank.waiting == 0 or rank.running >= state.pools[rank.pool].seats:
+    if rank.waiting == 0 or rank.running + rank.reserved >= state.pools[rank.pool].seats:
         return False
     request_id = rank.queue_head
     found, below, idle = 0, 0, 0
@@ -105,7 +105,7 @@ def count_leapt(state: State, replica_id: int, further: int) -> None:
     """Count the steps of a leap after its first, with the looks in vain between them."""
     replica = state.replicas[replica_id]
     every = state.pools[replica.pool].admission_steps
-    if looks_early(state, replica_id):
+    if replica.leap_looks == 1:
         replica.begun_steps = 1
     else:
         replica.begun_steps = (replica.begun_steps - 1 + further) % every + 1

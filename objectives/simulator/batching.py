@@ -22,6 +22,7 @@ from objectives.simulator.cache import (
     take_blocks,
 )
 from objectives.simulator.flows import kv_bytes, start_flow
+from objectives.simulator.handoff import reserve
 from objectives.simulator.jit import compiled
 from objectives.simulator.state import (
     DECODING,
@@ -89,7 +90,6 @@ def enqueue(state: State, rank_id: int, request_id: int) -> None:
     """Put a request at the end of a rank's waiting queue."""
     rank = state.ranks[rank_id]
     request = state.requests[request_id]
-    request.rank = rank_id
     request.next = NONE
     if rank.waiting == 0:
         rank.queue_head = request_id
@@ -218,10 +218,11 @@ def _choose_prompts(
     requests, seats = state.requests, state.seats
     chosen, place = 0, 0
     while budget > 0 and (most == 0 or already + chosen < most):
-        if place == rank.running and not (
-            look and may_admit(state, rank_id) and _admit(state, rank_id) >= 0
-        ):
-            break
+        if place == rank.running:
+            if not (look and may_admit(state, rank_id)):
+                break
+            _admit(state, rank_id)
+            continue  # a seat may only be kept
         request = requests[seats[rank.seats_start + place]]
         place += 1
         at_hand = request.phase == PREFILLING and request.flight == NONE
@@ -234,22 +235,25 @@ def _choose_prompts(
 
 
 @compiled
-def _admit(state: State, rank_id: int) -> int:
-    """Give the first waiting request a seat and its blocks; returns the request."""
+def _admit(state: State, rank_id: int) -> None:
+    """Give the first waiting request a seat and its blocks, or keep them for it."""
     rank = state.ranks[rank_id]
     clock = state.clock[0]
     request_id = rank.queue_head
     request = state.requests[request_id]
     rank.queue_head = request.next
     rank.waiting -= 1
+    if request.decode_rank == rank_id and request.decode_admitted_s < 0:
+        reserve(state, rank_id, request_id)
+        return
     state.seats[rank.seats_start + rank.running] = request_id
     rank.running += 1
     if request.phase == HANDED_OFF:
         _receive(state, rank_id, request_id)
-        return int(request_id)
+        return
     if request.phase == SWAPPED:
         _swap_in(state, rank_id, request_id)
-        return int(request_id)
+        return
     found, _, _ = matched_blocks(state, rank_id, request_id)
     private = admission_blocks(state, rank_id, request_id, found, 0)
     host, ssd, store = pin_prefix(state, rank_id, request_id, found)
@@ -267,8 +271,8 @@ def _admit(state: State, rank_id: int) -> int:
         rest -= request.ssd_hit
         request.store_hit = min(rest, store * clock.slot_tokens)
         request.hbm_hit = rest - request.store_hit
+    request.prefix_tokens = request.computed
     _fetch(state, rank_id, request_id, host, ssd, store)
-    return int(request_id)
 
 
 @compiled

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from objectives.simulator.flows import start_flow
 from objectives.simulator.jit import compiled
 from objectives.simulator.prompt_costs import prompt_seconds
 from objectives.simulator.slots import append, unlink
@@ -21,12 +20,18 @@ from objectives.simulator.state import (
     OFFLOAD,
     SSD,
     STORE,
-    STORE_WRITE,
     WRITE_THROUGH,
     Records,
     State,
 )
-from objectives.simulator.tiers import insert, level_with, move_down, tier_of, touch
+from objectives.simulator.tiers import (
+    insert,
+    level_with,
+    move_down,
+    start_writes,
+    tier_of,
+    touch,
+)
 
 
 @compiled
@@ -55,11 +60,11 @@ def take_blocks(state: State, rank_id: int, blocks: int) -> None:
     """Take `blocks` of the available blocks, evicting idle cached ones as needed."""
     rank = state.ranks[rank_id]
     capacity = state.pools[rank.pool].capacity_blocks
-    entered = 0
-    while rank.used_blocks + blocks > capacity:
-        assert rank.oldest != NONE  # callers take no more than is available
-        entered += _evict(state, rank_id, rank.oldest, state.clock[0].retention == LRU)
-    _write_to_store(state, rank_id, entered)
+    if rank.used_blocks + blocks > capacity:
+        while rank.used_blocks + blocks > capacity:
+            assert rank.oldest != NONE  # callers take no more than is available
+            _evict(state, rank_id, rank.oldest, state.clock[0].retention == LRU)
+        start_writes(state, rank_id)
     rank.used_blocks += blocks
     rank.peak_blocks = max(rank.peak_blocks, rank.used_blocks)
 
@@ -251,9 +256,9 @@ def give_back(state: State, rank_id: int, request_id: int) -> None:
         _copy_down(state, rank_id, first, blocks)
     release(state, rank_id, request_id, request.shared_blocks, 0)
     if state.clock[0].retention == OFFLOAD:
-        entered = _leave_hbm(state, rank_id, first, blocks)
-        entered += _leave_hbm(state, rank_id, request.chain_start, request.shared_blocks)
-        _write_to_store(state, rank_id, entered)
+        _leave_hbm(state, rank_id, first, blocks)
+        _leave_hbm(state, rank_id, request.chain_start, request.shared_blocks)
+        start_writes(state, rank_id)
 
 
 @compiled
@@ -293,47 +298,29 @@ def _session_blocks(state: State, request_id: int, known: int) -> tuple[int, int
 def _copy_down(state: State, rank_id: int, first: int, blocks: int) -> None:
     """Copy `blocks` of State.chain from `first` on into the rank's nearest tier and the store.
 
-    The deepest block goes first, so that it is the first to leave. What enters the store crosses
-    the network in the background.
+    The deepest block goes first, so that it is the first to leave.
     """
     store = state.clock[0].store_tier
-    entered = 0
     for back in range(blocks):
         block = state.chain[first + blocks - 1 - back]
-        entered += move_down(state, rank_id, block)
+        move_down(state, rank_id, block)
         if store != NONE and state.tier_slot_of[store, block] == NONE:
-            insert(state, store, block)
-            entered += 1
-    _write_to_store(state, rank_id, entered)
+            insert(state, rank_id, STORE, block)
+    start_writes(state, rank_id)
 
 
 @compiled
-def _write_to_store(state: State, rank_id: int, blocks: int) -> None:
-    """Charge the network with prefix blocks on their way to the shared store."""
-    clock = state.clock[0]
-    if blocks > 0:
-        size = blocks * clock.slot_tokens * clock.token_bytes
-        clock.stored_bytes += size
-        start_flow(state, STORE_WRITE, NONE, state.ranks[rank_id].net_link, clock.store_link, size)
-
-
-@compiled
-def _leave_hbm(state: State, rank_id: int, first: int, blocks: int) -> int:
-    """Move idle blocks of State.chain down from HBM; returns how many enter the store."""
-    entered = 0
+def _leave_hbm(state: State, rank_id: int, first: int, blocks: int) -> None:
+    """Move idle blocks of State.chain down from HBM."""
     for back in range(blocks):
         slot_id = state.slot_of[rank_id, state.chain[first + blocks - 1 - back]]
         if slot_id != NONE and state.slots[rank_id, slot_id].references == 0:
-            entered += _evict(state, rank_id, slot_id, True)
-    return entered
+            _evict(state, rank_id, slot_id, True)
 
 
 @compiled
-def _evict(state: State, rank_id: int, slot_id: int, keep: bool) -> int:
-    """Free an idle slot; with `keep` its block moves down unless it is forgotten.
-
-    Returns how many blocks entered the shared store by this.
-    """
+def _evict(state: State, rank_id: int, slot_id: int, keep: bool) -> None:
+    """Free an idle slot; with `keep` its block moves down unless it is forgotten."""
     clock, rank = state.clock[0], state.ranks[rank_id]
     slots = state.slots[rank_id]
     block = slots[slot_id].block
@@ -343,7 +330,8 @@ def _evict(state: State, rank_id: int, slot_id: int, keep: bool) -> int:
     slots[slot_id].newer = rank.slot_free
     rank.slot_free = slot_id
     rank.used_blocks -= state.pools[rank.pool].blocks_per_slot
-    return int(move_down(state, rank_id, block)) if keep and remembered else 0
+    if keep and remembered:
+        move_down(state, rank_id, block)
 
 
 # Below, single records and arrays are handed over instead of the state: taking them out of it for

@@ -17,6 +17,12 @@ from objectives.simulator.cache import blocks_for, give_back, release, share_pro
 from objectives.simulator.compiled_state import state_of
 from objectives.simulator.events import drop_first, push
 from objectives.simulator.flows import end_flow
+from objectives.simulator.handoff import (
+    first_layers_done,
+    is_sent,
+    send_computed,
+    take_place,
+)
 from objectives.simulator.jit import compiled, entry
 from objectives.simulator.routing import route, route_decode
 from objectives.simulator.state import (
@@ -25,18 +31,24 @@ from objectives.simulator.state import (
     FETCH,
     FETCH_REST,
     FINISHED,
+    FIRST_LAYER,
     FLOW_END,
     HAND_OFF,
+    HAND_OFF_PART,
     HANDED_OFF,
     HELD,
     KV_ARRIVED,
+    LEVELS,
     NONE,
     PREFILLING,
     REJECTED,
     SEND,
     STEP_END,
+    STORE,
     SWAP_IN,
     SWAP_OUT,
+    TIER_WRITE,
+    TURNED_AWAY,
     WAITING,
     WAKE,
     State,
@@ -50,6 +62,7 @@ from objectives.simulator.steps import (
     stage_seconds,
     sum_batch,
 )
+from objectives.simulator.tiers import end_write
 
 # Stands for a micro-batch that nobody is in.
 _HELD_ONES = -2
@@ -95,6 +108,8 @@ def run(*arrays: Any) -> bool:
                 _end_step(state, subject, 0, replica.leap_steps)
         elif kind == KV_ARRIVED:
             _start_decoding(state, subject)
+        elif kind == FIRST_LAYER:
+            first_layers_done(state, subject, detail)
         elif kind == SEND:
             if subject == NONE:
                 _send_next(state)
@@ -144,6 +159,10 @@ def _settle_flow(state: State) -> None:
     purpose, request_id = end_flow(state)
     if purpose == HAND_OFF:
         _release_source(state, request_id)
+    elif purpose == HAND_OFF_PART:
+        state.requests[request_id].sending = 0
+        send_computed(state, request_id)
+        _end_hand_off(state, request_id)
     elif purpose == FETCH:
         request = state.requests[request_id]
         request.fetches -= 1
@@ -151,14 +170,33 @@ def _settle_flow(state: State) -> None:
             request.usable_s = state.clock[0].now_s
             if request.fetched_s < 0:
                 request.fetched_s = request.usable_s
+            send_computed(state, request_id)
             _interrupt(state, state.ranks[request.rank].replica)
     elif purpose == FETCH_REST:
         request = state.requests[request_id]
         request.rests -= 1
-        if request.rests == 0 and request.phase == HELD:
-            _interrupt(state, state.ranks[request.rank].replica)
+        if request.rests == 0:
+            send_computed(state, request_id)
+            if request.phase == HELD:
+                _interrupt(state, state.ranks[request.rank].replica)
+    elif purpose == TIER_WRITE:
+        _settle_write(state, request_id)
     elif purpose in (SWAP_OUT, SWAP_IN):
         _settle_swap(state, request_id, purpose)
+
+
+@compiled
+def _settle_write(state: State, writer_id: int) -> None:
+    """Blocks are in a tier now, which may let waiting requests in that look for them there."""
+    end_write(state, writer_id)
+    own = writer_id // LEVELS
+    first, last = own, own
+    if writer_id % LEVELS == STORE:
+        first, last = 0, len(state.slots) - 1
+    for rank_id in range(first, last + 1):
+        if state.ranks[rank_id].waiting > 0 and may_admit(state, rank_id):
+            replica_id = state.ranks[rank_id].replica
+            _cut_leap(state, replica_id, _is_closed(state, replica_id))
 
 
 @compiled
@@ -240,7 +278,12 @@ def _enter(state: State, request_id: int) -> None:
     request.entered_s = state.clock[0].now_s
     request.target = request.input
     rank_id = route(state, request_id)
+    if rank_id == NONE:
+        request.phase = TURNED_AWAY
+        _end_turn(state, request_id)
+        return
     request.phase = WAITING
+    request.rank = rank_id
     state.ranks[rank_id].outstanding += 1
     _join(state, rank_id, request_id)
 
@@ -322,7 +365,10 @@ def _schedule(state: State, replica_id: int) -> None:
         if state.ranks[rank_id].held > 0:
             _settle_rank(state, rank_id, _HELD_ONES)
     flight = replica.next_flight if pool.stages > 1 else 0
-    if fill_batch(state, replica_id, flight) == 0:
+    chosen = fill_batch(state, replica_id, flight)
+    if pool.hands_off == 1 and state.clock[0].send_layers > 0:
+        _ask_decode_pool(state, replica_id)
+    if chosen == 0:
         return
     replica.kv_short = is_short_of_kv(state, replica_id)
     sum_batch(state, replica_id, flight)
@@ -335,6 +381,22 @@ def _schedule(state: State, replica_id: int) -> None:
         _start_step(state, replica_id)
     else:
         _enter_pipeline(state, replica_id, flight)
+
+
+@compiled
+def _ask_decode_pool(state: State, replica_id: int) -> None:
+    """Requests just admitted here ask for their places in the decode pool."""
+    replica = state.replicas[replica_id]
+    for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
+        rank = state.ranks[rank_id]
+        for place in range(rank.seats_start, rank.seats_start + rank.running):
+            request_id = state.seats[place]
+            request = state.requests[request_id]
+            if request.decode_rank == NONE and request.output > 1:
+                request.source_rank = rank_id
+                request.decode_rank = route_decode(state, len(state.pools) - 1)
+                state.ranks[request.decode_rank].outstanding += 1
+                _join(state, request.decode_rank, request_id)
 
 
 @compiled
@@ -359,7 +421,9 @@ def _start_step(state: State, replica_id: int) -> None:
         if _is_closed(state, replica_id) and _anyone_waits(state, replica_id):
             steps = min(steps, steps_to_look(state, replica_id, 1))
     replica.leap_steps = steps
+    replica.leap_looks = steps > 1 and not _is_closed(state, replica_id)
     _plan_step_end(state, replica_id)
+    _plan_first_layer(state, replica_id, 0, first_s)
 
 
 @compiled
@@ -414,6 +478,14 @@ def _plan_step_end(state: State, replica_id: int) -> None:
 
 
 @compiled
+def _plan_first_layer(state: State, replica_id: int, flight: int, seconds: float) -> None:
+    """Where chunks are sent layer by layer, tell when the first layer of a step is computed."""
+    clock = state.clock[0]
+    if clock.send_layers > 1 and state.pools[state.replicas[replica_id].pool].hands_off == 1:
+        push(state, clock.now_s + seconds / clock.send_layers, FIRST_LAYER, replica_id, flight)
+
+
+@compiled
 def _enter_pipeline(state: State, replica_id: int, flight: int) -> None:
     """Send a micro-batch through the stages; each serves one micro-batch at a time, in order."""
     replica = state.replicas[replica_id]
@@ -425,6 +497,7 @@ def _enter_pipeline(state: State, replica_id: int, flight: int) -> None:
         time_s = max(time_s, state.stage_free_s[replica_id, stage]) + seconds
         state.stage_free_s[replica_id, stage] = time_s
     push(state, time_s, STEP_END, replica_id, flight)
+    _plan_first_layer(state, replica_id, flight, time_s - state.clock[0].now_s)
     _wake(state, replica_id)
 
 
@@ -474,7 +547,7 @@ def _settle_rank(state: State, rank_id: int, flight: int) -> None:
             _end_chunk(state, rank_id, request_id)
         if request.phase == DECODING and request.generated >= request.output:
             _finish(state, rank_id, request_id)
-        elif request.phase != HANDED_OFF:
+        elif request.phase != HANDED_OFF and request.rank == rank_id:
             seats[kept] = request_id
             kept += 1
     rank.running = kept - rank.seats_start
@@ -486,6 +559,9 @@ def _end_chunk(state: State, rank_id: int, request_id: int) -> None:
     request = state.requests[request_id]
     request.flight = NONE
     request.computed += request.step_tokens
+    if request.decode_rank not in (NONE, rank_id):
+        request.early_bytes = 0.0
+        send_computed(state, request_id)
     replica = state.replicas[state.ranks[rank_id].replica]
     replica.prefill_tokens += request.step_tokens
     replica.request_steps += 1
@@ -528,9 +604,25 @@ def _hand_off(state: State, rank_id: int, request_id: int) -> None:
     request.source_private = request.private_blocks
     request.shared_blocks = 0
     request.private_blocks = 0
-    target = route_decode(state, len(state.pools) - 1)
-    state.ranks[target].outstanding += 1
-    _join(state, target, request_id)
+    if request.decode_rank != NONE:
+        if request.decode_admitted_s >= 0:
+            take_place(state, request_id)
+            _end_hand_off(state, request_id)
+            if state.pools[state.ranks[request.rank].pool].admission_steps > 1:
+                _interrupt(state, state.ranks[request.rank].replica)  # it has a seat less idle
+        return
+    request.rank = route_decode(state, len(state.pools) - 1)
+    state.ranks[request.rank].outstanding += 1
+    _join(state, request.rank, request_id)
+
+
+@compiled
+def _end_hand_off(state: State, request_id: int) -> None:
+    """If all KV of a request that was sent in parts is there, it decodes a latency later."""
+    if is_sent(state, request_id):
+        clock = state.clock[0]
+        push(state, clock.now_s + clock.transfer_latency_s, KV_ARRIVED, request_id, 0)
+        _release_source(state, request_id)
 
 
 @compiled

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,16 +12,16 @@ from spaces.plan import Role
 Seconds = npt.NDArray[np.float64]
 Tokens = npt.NDArray[np.int64]
 
-RequestState = Literal["finished", "rejected"]
-
 
 @dataclass(frozen=True, slots=True)
 class RequestRecords:
     """Arrays [n] over the requests of the workload, in its order.
 
     Times are seconds on the simulation's clock; those of a rejected request are NaN, save its
-    arrival. A request that the load's horizon kept back is neither `sent` nor `finished`; metrics
-    are those of the `measured` ones, which the load neither sets aside nor sends in the warm-up.
+    arrival. Of those that were `sent` and not `finished` the ones `turned_away` came to a full
+    queue, the others can never fit. A request that the load's horizon kept back was never `sent`;
+    metrics are those of the `measured` ones, which the load neither sets aside nor sends in the
+    warm-up.
 
     TTFT is exactly `frontend_s + queue_s + fetch_s + prefill_s + decode_wait_s + transfer_s`: on
     the way from the client to the engine's queue, waiting for admission, bringing prefix blocks in
@@ -36,6 +35,7 @@ class RequestRecords:
 
     finished: npt.NDArray[np.bool_]
     sent: npt.NDArray[np.bool_]
+    turned_away: npt.NDArray[np.bool_]
     measured: npt.NDArray[np.bool_]
     arrival_s: Seconds
     first_token_s: Seconds
@@ -128,11 +128,16 @@ class PoolRecord:
 
 @dataclass(frozen=True, slots=True)
 class TierBytes:
-    """Bytes of KV fetched from each tier below HBM, and written to the shared store."""
+    """Bytes of KV fetched from each tier below HBM, and written to it.
+
+    What is swapped counts as fetched, both ways.
+    """
 
     host: float
     ssd: float
     store: float
+    written_to_host: float
+    written_to_ssd: float
     written_to_store: float
 
 

@@ -4,12 +4,40 @@ from __future__ import annotations
 
 from objectives.simulator.cache import matched_blocks
 from objectives.simulator.jit import compiled
-from objectives.simulator.state import PREFIX_AFFINITY, ROUND_ROBIN, SHORTEST_QUEUE, State
+from objectives.simulator.state import NONE, PREFIX_AFFINITY, ROUND_ROBIN, SHORTEST_QUEUE, State
 
 
 @compiled
 def route(state: State, request_id: int) -> int:
-    """The rank that gets a request that has just arrived.
+    """The rank that gets a request that has just arrived, or NONE where there is no room.
+
+    The choice of the policy counts if its queue has room; else, where the plan says so, the least
+    loaded rank of the same pool whose queue has.
+    """
+    rank_id = _chosen(state, request_id)
+    clock = state.clock[0]
+    if clock.queue_limit == 0 or state.ranks[rank_id].waiting < clock.queue_limit:
+        return rank_id
+    if clock.try_others == 0:
+        return NONE
+    return _least_loaded_with_room(state, state.ranks[rank_id].pool)
+
+
+@compiled
+def _least_loaded_with_room(state: State, pool_id: int) -> int:
+    pool = state.pools[pool_id]
+    first = state.replicas[pool.first_replica].first_rank
+    best, least = NONE, 1 << 40
+    for rank_id in range(first, first + pool.replicas * pool.ranks):
+        rank = state.ranks[rank_id]
+        if rank.waiting < state.clock[0].queue_limit and rank.outstanding < least:
+            best, least = rank_id, rank.outstanding
+    return int(best)
+
+
+@compiled
+def _chosen(state: State, request_id: int) -> int:
+    """The rank that the policy chooses, whether it has room or not.
 
     With a midfill pool, a turn of which some rank there can reach the beginning goes to the one
     that reaches the most, if no more than `midfill_tokens` are left to compute. All others go to

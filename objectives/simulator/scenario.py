@@ -76,6 +76,9 @@ class Scenario:
     layer, the later ones while the prompt is computed. Turns with at most `midfill_tokens`
     uncached tokens go to the midfill pool. `acceptance` are the rates of the draft positions; how
     many steps each answer takes with them is drawn from `seed`.
+    At most `max_queued` requests wait at a rank that prompts enter (None: any number); with
+    `try_others` one that finds no room there goes to another rank of the pool. A chunk of a prompt
+    is sent to the decode pool in `send_layers` parts, 0 being whole prompts at their end.
     """
 
     pools: tuple[PoolSetup, ...]
@@ -91,5 +94,8 @@ class Scenario:
     midfill_tokens: int = 0
     fetch_when_faster: bool = False
     layers: int = 1
+    max_queued: int | None = None
+    try_others: bool = True
+    send_layers: int = 0
     acceptance: tuple[float, ...] = ()
     seed: int = 1

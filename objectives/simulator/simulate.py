@@ -22,6 +22,7 @@ from objectives.simulator.state import (
     GAP_MAX_S,
     GAP_MIN_S,
     LEAST_LOADED,
+    LEVELS,
     LINK,
     LRU,
     NONE,
@@ -37,7 +38,9 @@ from objectives.simulator.state import (
     SHORTEST_QUEUE,
     SLOT,
     TIER,
+    TURNED_AWAY,
     WRITE_THROUGH,
+    WRITER,
     Records,
     State,
 )
@@ -79,7 +82,7 @@ def simulate(scenario: Scenario, workload: Workload, load: OfferedLoad) -> Simul
     state = _initial_state(scenario, workload, load)
     while not run(*state):
         state = _with_more_room(state)
-    settled = np.isin(state.requests["phase"], (FINISHED, REJECTED))
+    settled = np.isin(state.requests["phase"], (FINISHED, REJECTED, TURNED_AWAY))
     unsent = state.requests["phase"] == EXPECTED
     assert (settled | (unsent & np.isfinite(load.horizon_s))).all(), "a request was lost"
     return _result(scenario, state, load)
@@ -125,6 +128,7 @@ def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) ->
         tiers=_tiers(len(room)),
         tier_slot_of=np.full((len(room), blocks), NONE, np.int32),
         tier_slots=_unused_slots(room),
+        writers=_writers(ranks, int(clock.store_tier[0])),
         links=_links(scenario, ranks),
         flows=np.recarray(2 * int(clock.flow_margin[0]), FLOW),
         events=_first_events(clock, min(load.concurrency, len(roots))),
@@ -163,6 +167,16 @@ def _tiers(count: int) -> np.recarray:
     return tiers
 
 
+def _writers(ranks: np.recarray, store_tier: int) -> np.recarray:
+    """Of each rank, what writes to its host memory, its disk and the store."""
+    writers = np.zeros(len(ranks) * LEVELS, WRITER).view(np.recarray)
+    writers["first_waiting"] = writers["last_waiting"] = writers["first_moving"] = NONE
+    writers["tier"][0::LEVELS] = ranks["host_tier"]
+    writers["tier"][1::LEVELS] = ranks["ssd_tier"]
+    writers["tier"][2::LEVELS] = store_tier
+    return writers
+
+
 def _links(scenario: Scenario, ranks: np.recarray) -> np.recarray:
     """Network, host and disk link of each rank, then the store's."""
     links = np.zeros(3 * len(ranks) + 1, LINK).view(np.recarray)
@@ -195,6 +209,9 @@ def _clock(
     clock.midfill_tokens = scenario.midfill_tokens
     clock.fetch_when_faster = scenario.fetch_when_faster
     clock.layers = scenario.layers
+    clock.queue_limit = scenario.max_queued or 0
+    clock.try_others = scenario.try_others
+    clock.send_layers = scenario.send_layers
     own_tiers = int((ranks["host_tier"] != NONE).sum() + (ranks["ssd_tier"] != NONE).sum())
     clock.store_tier = own_tiers if len(room) > own_tiers else NONE
     clock.store_link = 3 * len(ranks)
@@ -225,6 +242,7 @@ def _requests(
     requests.next = NONE
     requests.flight = NONE
     requests.source_rank = NONE
+    requests.decode_rank = NONE
     for name in ("admitted_s", "fetched_s", "prefilled_s", "decode_admitted_s", "first_token_s"):
         requests[name] = -1.0
     return requests
@@ -331,14 +349,16 @@ def _set_margins(clock: np.recarray, scenario: Scenario, workload: Workload) -> 
     """The most events and flows that one event can add.
 
     At the end of a step every request of a replica may end, which sends the turns that wait for
-    it, begins a session and writes to the store; others may be swapped out, or admitted, each with
-    one flow from every tier.
+    it, begins a session, sends a part of its KV and lets the next one ask the decode pool; others
+    may be swapped out, or admitted, each with one flow from every tier. A rank begins to write to
+    each tier at most once.
     """
+    ranks = sum(pool.replicas * pool.ranks for pool in scenario.pools)
     seats = max(pool.ranks * pool.seats for pool in scenario.pools)
     waiting = workload.parent[workload.parent != NONE]
     turns = int(np.bincount(waiting).max(initial=0)) if len(waiting) else 0
     clock.event_margin = seats * (turns + 6) + 64
-    clock.flow_margin = seats * 10 + 64
+    clock.flow_margin = seats * 10 + ranks * LEVELS + 64
 
 
 def _first_events(clock: np.recarray, sessions: int) -> np.recarray:
@@ -434,10 +454,12 @@ def _records(state: State, load: OfferedLoad) -> RequestRecords:
         return np.where(finished, values, np.nan)
 
     first_token_s = requests["first_token_s"]
-    decode_admitted_s = np.where(received, requests["decode_admitted_s"], requests["prefilled_s"])
+    # A place set aside before the prompt's end is not waited for.
+    decode_admitted_s = np.maximum(requests["decode_admitted_s"], requests["prefilled_s"])
     return RequestRecords(
         finished=finished,
         sent=sent,
+        turned_away=requests["phase"] == TURNED_AWAY,
         measured=sent & load.measured & (requests["arrival_s"] >= load.warm_up_s),
         arrival_s=requests["arrival_s"].copy(),
         first_token_s=told(first_token_s),
@@ -508,13 +530,15 @@ def _bubble_fraction(setup: PoolSetup, replicas: np.recarray) -> float:
 
 
 def _tier_bytes(state: State) -> TierBytes:
-    clock = state.clock[0]
-    written = float(clock["stored_bytes"])
+    store_link = state.clock["store_link"]
+    written = [float(state.writers["written_bytes"][n::LEVELS].sum()) for n in range(LEVELS)]
     return TierBytes(
-        host=_moved_bytes(state, state.ranks["host_link"]),
-        ssd=_moved_bytes(state, state.ranks["ssd_link"]),
-        store=float(state.links["moved_bytes"][clock["store_link"]]) - written,
-        written_to_store=written,
+        host=_moved_bytes(state, state.ranks["host_link"]) - written[0],
+        ssd=_moved_bytes(state, state.ranks["ssd_link"]) - written[1],
+        store=_moved_bytes(state, store_link) - written[2],
+        written_to_host=written[0],
+        written_to_ssd=written[1],
+        written_to_store=written[2],
     )
 
 

@@ -18,16 +18,17 @@ from objectives.cost.step_costs import COEFFICIENTS
 # Held ones are computed, but parts of their prefix are still on the way.
 EXPECTED, WAITING, PREFILLING, HELD, HANDED_OFF, RECEIVING, DECODING, FINISHED, REJECTED = range(9)
 SWAPPED = 9  # preempted while decoding, its KV in host memory
+TURNED_AWAY = 10  # from a full queue
 
 # Kinds of event. The number is also the priority among events of equal time: what ends a step
 # comes before what may join the next one, and replicas are woken last, when all is known.
-STEP_END, FLOW_END, KV_ARRIVED, SEND, ENTRY, WAKE = range(6)
+STEP_END, FLOW_END, KV_ARRIVED, FIRST_LAYER, SEND, ENTRY, WAKE = range(7)
 
 # Routers.
 ROUND_ROBIN, LEAST_LOADED, PREFIX_AFFINITY, SHORTEST_QUEUE = range(4)
 
 # What a flow of KV over links is for.
-HAND_OFF, FETCH, FETCH_REST, STORE_WRITE, SWAP_OUT, SWAP_IN = range(6)
+HAND_OFF, HAND_OFF_PART, FETCH, FETCH_REST, TIER_WRITE, SWAP_OUT, SWAP_IN = range(7)
 
 # What becomes of cached blocks: moved down a tier when evicted, copied down as soon as computed,
 # or moved down at the end of each turn.
@@ -35,6 +36,7 @@ LRU, WRITE_THROUGH, OFFLOAD = range(3)
 
 # Levels below HBM, from near to far.
 HOST, SSD, STORE = range(3)
+LEVELS = 3
 
 NONE = -1
 
@@ -72,6 +74,12 @@ REQUEST = np.dtype(
         ("source_rank", "i8"),  # prefill rank that still holds its KV
         ("source_shared", "i8"),
         ("source_private", "i8"),
+        ("decode_rank", "i8"),  # decode rank that is asked before its prompt ends, or NONE
+        ("decode_private", "i8"),  # KV blocks set aside there
+        ("prefix_tokens", "i8"),  # of its prompt that were cached
+        ("early_bytes", "f8"),  # of the chunk under way: the layers that may be sent,
+        ("sent_bytes", "f8"),  # all that was sent or is on the way,
+        ("sending", "i8"),  # and whether some is
         ("admitted_s", "f8"),
         ("fetched_s", "f8"),
         ("prefilled_s", "f8"),
@@ -95,6 +103,7 @@ RANK = np.dtype(
         ("queue_head", "i8"),
         ("queue_tail", "i8"),
         ("waiting", "i8"),
+        ("reserved", "i8"),  # seats kept for requests whose prompts are still computed elsewhere
         ("outstanding", "i8"),  # requests routed to it and not yet gone
         ("swapped_tokens", "i8"),  # KV of preempted requests in host memory
         ("used_blocks", "i8"),  # cached blocks included
@@ -136,6 +145,7 @@ REPLICA = np.dtype(
         ("version", "i8"),  # of the planned step end; older events are void
         ("begun_steps", "i8"),  # steps begun since it looked at its queues, that one included
         ("leap_steps", "i8"),  # steps of the leap under way; 0 when it may not be cut short
+        ("leap_looks", "i8"),  # it looks at its queues before each of them
         ("leap_start_s", "f8"),
         ("leap_first_s", "f8"),  # seconds of its first step
         ("leap_slope_s", "f8"),  # what each further step takes more
@@ -190,8 +200,22 @@ POOL = np.dtype(
     ]
 )
 
+# In a tier `references` is 1 as long as the block is being written.
 SLOT = np.dtype(
     [("block", "i8"), ("references", "i8"), ("older", "i8"), ("newer", "i8"), ("touched_s", "f8")]
+)
+
+# What a rank writes to one of its tiers: blocks that wait and blocks on their way, each of them a
+# chain of slots through `newer`.
+WRITER = np.dtype(
+    [
+        ("tier", "i8"),
+        ("first_waiting", "i8"),
+        ("last_waiting", "i8"),
+        ("waiting", "i8"),
+        ("first_moving", "i8"),
+        ("written_bytes", "f8"),
+    ]
 )
 
 TIER = np.dtype([("free", "i8"), ("oldest", "i8"), ("newest", "i8")])
@@ -239,11 +263,13 @@ CLOCK = np.dtype(
         ("midfill_tokens", "i8"),  # most uncached tokens of a turn for the midfill pool
         ("fetch_when_faster", "i8"),  # blocks below HBM are computed again where that takes less
         ("layers", "i8"),  # fetched one after the other while the prompt is computed; 1: together
-        ("stored_bytes", "f8"),  # written to the shared store
         ("cache_version", "i8"),  # counts changes of what the caches hold
         ("store_tier", "i8"),  # in State.tiers, or NONE
         ("store_link", "i8"),
         ("flows", "i8"),
+        ("queue_limit", "i8"),  # most requests waiting at a rank that prompts enter; 0: no limit
+        ("try_others", "i8"),  # the router looks for room at other ranks of the pool
+        ("send_layers", "i8"),  # parts in which a chunk is sent; 0: whole prompts at their end
         ("flow_end_s", "f8"),  # of the first flow to end
         ("flows_updated_s", "f8"),
         ("transfer_latency_s", "f8"),
@@ -281,6 +307,7 @@ class State(NamedTuple):
     tiers: Records
     tier_slot_of: npt.NDArray[np.int32]  # [tiers, prefix blocks]
     tier_slots: Records  # [tiers, slots]
+    writers: Records  # [ranks x levels]
     links: Records
     flows: Records
     events: Records

@@ -300,14 +300,15 @@ def _blocks_limit(state: State, rank_id: int, flight: int, limit: int) -> int:
 
     Evicting cached blocks ends the leap too where others would notice when it happens: it may
     change what a waiting request needs (a cached partial block takes more memory than its tokens
-    would), and blocks that move on to the shared store take a share of the network.
+    would), and blocks that move down take a share of the links.
     """
     available = available_blocks(state, rank_id)
     clock = state.clock[0]
     rank = state.ranks[rank_id]
     pool = state.pools[rank.pool]
     watched = rank.waiting > 0 and rank.running < pool.seats
-    if watched or (clock.store_tier != NONE and clock.retention == LRU):
+    moves_down = rank.host_tier != NONE or rank.ssd_tier != NONE or clock.store_tier != NONE
+    if watched or (moves_down and clock.retention == LRU):
         available = pool.capacity_blocks - rank.used_blocks
     if pool.verified == 1:
         return _steps_within(state, rank_id, flight, available, limit)

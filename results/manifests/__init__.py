@@ -90,6 +90,20 @@ def _check_tiers(plan: DeploymentPlan, target: str) -> None:
             value=plan.kv.swap_gb_per_chip,
             remedy="set it to 0: they compute preempted requests again",
         )
+    if plan.max_queued_requests:
+        raise InputError(
+            f"no engine of target {target} bounds its waiting queue",
+            key="max_queued_requests",
+            value=plan.max_queued_requests,
+            remedy="leave it out, and bound the requests in flight where they come in",
+        )
+    if plan.kv.handoff not in (None, "after-prefill"):
+        raise InputError(
+            f"the connector of target {target} moves KV between pools once a prompt is computed",
+            key="kv.handoff",
+            value=plan.kv.handoff,
+            remedy="leave it out",
+        )
     kept_simple = plan.kv.retention == "lru" and plan.kv.fetch == "always"
     if plan.kv.shared_gb or plan.kv.ssd_gb_per_chip or plan.kv.layerwise or not kept_simple:
         raise InputError(

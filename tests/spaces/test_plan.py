@@ -159,6 +159,8 @@ def test_every_part_of_a_plan_takes_part_in_its_id() -> None:
         "block_size": 32,
         "prefix_caching": False,
         "router": "round-robin",
+        "max_queued_requests": 8,
+        "when_full": "reject",
         "topology": "aggregated",
         "midfill_threshold_tokens": 99,
         "speculation": Speculation(depth=1),

@@ -34,6 +34,10 @@ SPACES = {
             ssd_gb_per_chip=(0.0, 2000.0),
             fetch=("always", "when-faster"),
             layerwise=(False, True),
+            swap_gb_per_chip=(0.0, 50.0),
+            handoff=(None, "by-layer"),
+            max_queued_requests=(None, 64),
+            when_full=("try-others", "reject"),
             shared_gb=(0.0, 4000.0),
             retention=("lru", "write-through", "offload-at-turn-end", "drop-after-idle"),
             idle_limit_s=(60.0, 600.0),
@@ -347,3 +351,30 @@ def test_values_in_no_legal_plan_are_told() -> None:
         "no legal plan has space.tensor_parallel 3",
         "no legal plan has space.pools.decode.tensor_parallel 6",
     ]
+
+
+def test_host_tier_and_swap_space_share_the_host_memory_of_a_chip() -> None:
+    """Sizes that together exceed it are not offered, each alone is."""
+    site = site_of("deepseek-v3", {"h200": 16})
+    whole = site.chips["h200"].offload_gb
+    options = SpaceOptions(
+        tensor_parallel=(8,),
+        max_num_seqs=(64,),
+        max_num_batched_tokens=(8192,),
+        host_gb_per_chip=(0.0, 0.7 * whole),
+        swap_gb_per_chip=(0.0, 0.6 * whole),
+    )
+    found = {
+        (plan.kv.host_gb_per_chip, plan.kv.swap_gb_per_chip)
+        for plan in every_plan(space_of(site, options))
+    }
+    assert found == {(0.0, 0.0), (0.7 * whole, 0.0), (0.0, 0.6 * whole)}
+
+
+def test_only_a_bounded_queue_is_asked_what_happens_when_it_is_full() -> None:
+    options = SpaceOptions(
+        max_num_seqs=(64,), max_queued_requests=(None, 8), when_full=("reject",)
+    )
+    space = space_of(site_of("gpt-oss-120b", {"h200": 2}), options)
+    found = {(plan.max_queued_requests, plan.when_full) for plan in every_plan(space)}
+    assert found == {(None, None), (8, "reject")}

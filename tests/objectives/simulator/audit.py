@@ -17,6 +17,7 @@ from objectives.simulator.state import (
     EXPECTED,
     FINISHED,
     HAND_OFF,
+    HAND_OFF_PART,
     HANDED_OFF,
     HELD,
     NONE,
@@ -24,6 +25,7 @@ from objectives.simulator.state import (
     RECEIVING,
     REJECTED,
     SWAPPED,
+    TURNED_AWAY,
     WAITING,
     State,
 )
@@ -60,6 +62,8 @@ class Audit:
         _requests_are_counted(state)
         for rank_id in range(len(state.ranks)):
             _blocks_are_counted(state, rank_id)
+        for tier_id in range(len(state.tiers)):
+            _tier_is_counted(state, tier_id)
         if next_s > clock.now_s:  # all of this moment has happened
             for replica_id in range(len(state.replicas)):
                 _nothing_idles(state, replica_id)
@@ -98,7 +102,7 @@ def _requests_are_counted(state: State) -> None:
     clock = state.clock[0]
     phases = Counter(state.requests["phase"].tolist())
     entering = sum(event.priority == ENTRY for event in state.events[: clock.events])
-    past = phases[FINISHED] + phases[REJECTED]
+    past = phases[FINISHED] + phases[REJECTED] + phases[TURNED_AWAY]
     assert clock.in_flight == len(state.requests) - phases[EXPECTED] - past + entering
     places = [request for rank_id in range(len(state.ranks)) for request in _at(state, rank_id)]
     inside = np.flatnonzero(np.isin(state.requests["phase"], SEATED + QUEUED))
@@ -109,14 +113,40 @@ def _at(state: State, rank_id: int) -> list[int]:
     """Requests seated at a rank and waiting for it."""
     rank = state.ranks[rank_id]
     seated: list[int] = state.seats[rank.seats_start :][: rank.running].tolist()
-    waiting, request_id = [], rank.queue_head
+    elsewhere = _asking(state, rank_id)
+    waiting = [r for r in _waiting(state, rank_id) if r not in elsewhere]
+    assert all(state.requests[r].phase in SEATED for r in seated)
+    assert all(state.requests[r].phase in QUEUED for r in waiting)
+    at_home = [r for r in seated + waiting if state.requests[r].decode_rank != rank_id]
+    assert all(state.requests[r].rank == rank_id for r in seated + at_home)
+    return seated + waiting
+
+
+def _waiting(state: State, rank_id: int) -> list[int]:
+    """Requests in the queue of a rank, in order."""
+    rank, waiting = state.ranks[rank_id], []
+    request_id = rank.queue_head
     for _ in range(rank.waiting):
         waiting.append(int(request_id))
         request_id = state.requests[request_id].next
-    assert all(state.requests[r].phase in SEATED for r in seated)
-    assert all(state.requests[r].phase in QUEUED for r in waiting)
-    assert all(state.requests[r].rank == rank_id for r in seated + waiting)
-    return seated + waiting
+    return waiting
+
+
+def _asking(state: State, rank_id: int) -> list[int]:
+    """Requests that wait for a place in a decode rank while their prompts are computed."""
+    requests = state.requests
+    return [
+        r
+        for r in _waiting(state, rank_id)
+        if requests[r].phase in (PREFILLING, HELD) and requests[r].rank != rank_id
+    ]
+
+
+def _kept(state: State, rank_id: int) -> list[int]:
+    """Requests with a place set aside in a decode rank, whose prompts are still computed."""
+    requests = state.requests
+    asked = (requests["decode_rank"] == rank_id) & (requests["rank"] != rank_id)
+    return np.flatnonzero(asked & (requests["decode_admitted_s"] >= 0)).tolist()
 
 
 def _sending_from(state: State, rank_id: int) -> list[int]:
@@ -124,7 +154,9 @@ def _sending_from(state: State, rank_id: int) -> list[int]:
     flows = state.flows[: state.clock[0].flows]
     moving = {int(flow.request) for flow in flows if flow.purpose == HAND_OFF}
     waiting = set(np.flatnonzero(state.requests["phase"] == HANDED_OFF).tolist())
-    gone = waiting | moving
+    parts = {int(flow.request) for flow in flows if flow.purpose == HAND_OFF_PART}
+    last = {request for request in parts if state.requests[request].phase == RECEIVING}
+    gone = waiting | moving | last
     return [request for request in gone if state.requests[request].source_rank == rank_id]
 
 
@@ -133,8 +165,11 @@ def _blocks_are_counted(state: State, rank_id: int) -> None:
     rank = state.ranks[rank_id]
     pool = state.pools[rank.pool]
     here, leaving = _at(state, rank_id), _sending_from(state, rank_id)
-    assert rank.outstanding == len(here) + len(leaving)
-    private = sum(state.requests[r].private_blocks for r in here)
+    asking, kept = _asking(state, rank_id), _kept(state, rank_id)
+    assert rank.outstanding == len(here) + len(leaving) + len(asking) + len(kept)
+    assert rank.reserved == len(kept)
+    private = sum(state.requests[r].decode_private for r in kept)
+    private += sum(state.requests[r].private_blocks for r in here)
     private += sum(state.requests[r].source_private for r in leaving)
     cached = 0
     if rank_id < len(state.slots):
@@ -161,6 +196,35 @@ def _slots_are_counted(state: State, rank_id: int, here: list[int], leaving: lis
     assert set(references) <= set(blocks.tolist())
     assert rank.idle_slots == len(blocks) - len(references)
     return len(blocks)
+
+
+def _tier_is_counted(state: State, tier_id: int) -> None:
+    """Each slot of a tier is free, or holds a block that is there or has a writer."""
+    tier, slots, slot_of = (
+        part[tier_id] for part in (state.tiers, state.tier_slots, state.tier_slot_of)
+    )
+    held = slot_of[slot_of != NONE].tolist()
+    coming = [slot for slot in held if slots[slot].references == 1]
+    writers = [writer for writer in state.writers if writer.tier == tier_id]
+    written = [
+        slot
+        for writer in writers
+        for first in (writer.first_moving, writer.first_waiting)
+        for slot in _chain(slots, first)
+    ]
+    assert sorted(written) == sorted(coming)
+    there = _chain(slots, tier.oldest)
+    assert sorted(there + coming) == sorted(held)
+    free = _chain(slots, tier.free)
+    assert not set(free) & set(held)
+
+
+def _chain(slots: np.recarray, first: int) -> list[int]:
+    found = []
+    while first != NONE:
+        found.append(int(first))
+        first = slots[first].newer
+    return found
 
 
 def _nothing_idles(state: State, replica_id: int) -> None:

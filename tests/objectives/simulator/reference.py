@@ -22,7 +22,7 @@ from objectives.simulator.speculation import steps_of_answers
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
 
-STEP_END, FLOW_END, KV_ARRIVED, SEND, ENTRY, WAKE = range(6)
+STEP_END, FLOW_END, KV_ARRIVED, FIRST_LAYER, SEND, ENTRY, WAKE = range(7)
 
 
 @dataclass(eq=False)
@@ -58,6 +58,12 @@ class Request:
     rests: int = 0
     rank: Rank | None = None
     preemptions: int = 0
+    decode_rank: Rank | None = None  # asked for a place before the prompt ends
+    decode_private: int = 0
+    prefix: int = 0
+    early: float = 0.0  # bytes of the chunk under way that may be sent
+    sent: float = 0.0
+    sending: bool = False
 
 
 @dataclass(eq=False)
@@ -67,12 +73,15 @@ class Rank:
     seats: list[Request] = field(default_factory=list)
     queue: deque[Request] = field(default_factory=deque)
     outstanding: int = 0
+    reserved: int = 0  # seats kept for requests whose prompts are computed elsewhere
     used: int = 0
     swapped: int = 0  # tokens of preempted requests in host memory
     references: dict[int, int] = field(default_factory=dict)  # cached block -> requests on it
     idle: OrderedDict[int, float] = field(default_factory=OrderedDict)  # oldest first, since when
     tiers: list[Tier] = field(default_factory=list)  # host memory, disk, shared store
     links: list[Link] = field(default_factory=list)  # of these three; the last is its network's
+    to_write: list[list[int]] = field(default_factory=lambda: [[], [], []])
+    writes: list[list[int]] = field(default_factory=lambda: [[], [], []])
 
 
 @dataclass(eq=False)
@@ -89,10 +98,14 @@ class Replica:
 
 @dataclass(eq=False)
 class Tier:
-    """Prefix blocks and when each was last used, the oldest first; room 0 means no tier."""
+    """Prefix blocks and when each was last used, the oldest first; room 0 means no tier.
+
+    Those being written are not there yet, but take their room.
+    """
 
     room: int
     blocks: OrderedDict[int, float] = field(default_factory=OrderedDict)
+    coming: set[int] = field(default_factory=set)
 
 
 @dataclass(eq=False)
@@ -108,6 +121,7 @@ class Flow:
     remaining: float
     rate: float = 0.0
     rest: float = 0.0
+    ended: Callable[[], None] | None = None
 
 
 class ReferenceSimulator:
@@ -248,11 +262,24 @@ class ReferenceSimulator:
 
     def enter(self, request: Request) -> None:
         request.target = request.input
-        rank = self.route(request)
+        chosen = self.route(request)
+        rank = self.with_room(chosen)
+        if rank is None:
+            request.phase = "turned away"
+            self.end_turn(request)
+            return
         request.phase = "waiting"
         rank.outstanding += 1
         rank.queue.append(request)
         self.wake(rank.replica)
+
+    def with_room(self, chosen: Rank) -> Rank | None:
+        limit = self.scenario.max_queued or math.inf
+        if len(chosen.queue) < limit:
+            return chosen
+        pool = next(pool for pool in self.pools if chosen.replica in pool)
+        others = [r for replica in pool for r in replica.ranks if len(r.queue) < limit]
+        return least_loaded(others) if others and self.scenario.try_others else None
 
     def can_ever_fit(self, request: Request) -> bool:
         for place, setup in enumerate(self.scenario.pools):
@@ -304,19 +331,19 @@ class ReferenceSimulator:
         return rank.setup.kv_blocks - rank.used + len(rank.idle) * self.slot_blocks
 
     def take(self, rank: Rank, blocks: int) -> None:
-        entered = 0
         while rank.used + blocks > rank.setup.kv_blocks:
             oldest = next(iter(rank.idle))
-            entered += self.evict(rank, oldest, keep=self.scenario.retention == "lru")
-        self.write_to_store(rank, entered)
+            self.evict(rank, oldest, keep=self.scenario.retention == "lru")
+        self.start_writes(rank)
         rank.used += blocks
 
-    def evict(self, rank: Rank, block: int, keep: bool) -> int:
+    def evict(self, rank: Rank, block: int, keep: bool) -> None:
         remembered = self.in_hbm(rank, block)
         del rank.idle[block]
         del rank.references[block]
         rank.used -= self.slot_blocks
-        return self.move_down(rank, block) if keep and remembered else 0
+        if keep and remembered:
+            self.move_down(rank, block)
 
     def in_hbm(self, rank: Rank, block: int) -> bool:
         if block not in rank.references:
@@ -333,37 +360,59 @@ class ReferenceSimulator:
         found = [level for level, tier in enumerate(rank.tiers) if self.has(tier, block)]
         return found[0] if found else None
 
-    def insert(self, tier: Tier, block: int) -> int | None:
+    def touch(self, tier: Tier, block: int) -> None:
+        tier.blocks[block] = self.now_s
+        tier.blocks.move_to_end(block)
+
+    def insert(self, rank: Rank, level: int, block: int) -> int | None:
+        """Give a block room in a tier, to be written; returns the block left without."""
+        tier = rank.tiers[level]
+        if block in tier.blocks:
+            self.touch(tier, block)
+        if block in tier.blocks or block in tier.coming:
+            return None
         pushed_out = None
-        if block not in tier.blocks and len(tier.blocks) == tier.room:
+        if len(tier.blocks) + len(tier.coming) == tier.room:
+            if not tier.blocks:
+                return block
             gone = next(iter(tier.blocks))
             pushed_out = gone if self.has(tier, gone) else None
             del tier.blocks[gone]
-        tier.blocks[block] = self.now_s
-        tier.blocks.move_to_end(block)
+        tier.coming.add(block)
+        rank.to_write[level].append(block)
         return pushed_out
 
-    def move_down(self, rank: Rank, block: int | None) -> int:
-        entered = 0
-        for tier in rank.tiers:
+    def move_down(self, rank: Rank, block: int | None) -> None:
+        for level, tier in enumerate(rank.tiers):
             if tier.room and block is not None:
-                entered += tier is self.store and block not in tier.blocks
-                block = self.insert(tier, block)
-        return entered
+                block = self.insert(rank, level, block)
 
     def copy_down(self, rank: Rank, blocks: tuple[int, ...]) -> None:
-        entered = 0
         for block in reversed(blocks):
-            entered += self.move_down(rank, block)
+            self.move_down(rank, block)
             if self.store.room and block not in self.store.blocks:
-                self.insert(self.store, block)
-                entered += 1
-        self.write_to_store(rank, entered)
+                self.insert(rank, 2, block)
+        self.start_writes(rank)
 
-    def write_to_store(self, rank: Rank, blocks: int) -> None:
-        if blocks:
-            size = blocks * self.slot_tokens * self.token_bytes
-            self.start_flow("store write", None, [rank.links[2], self.store_link], size)
+    def start_writes(self, rank: Rank) -> None:
+        for level in range(3):
+            if rank.to_write[level] and not rank.writes[level]:
+                self.start_write(rank, level)
+
+    def start_write(self, rank: Rank, level: int) -> None:
+        rank.writes[level], rank.to_write[level] = rank.to_write[level], []
+        size = len(rank.writes[level]) * self.slot_tokens * self.token_bytes
+        links = [rank.links[level]] + [self.store_link] * (level == 2)
+        self.start_flow("write", None, links, size, ended=lambda: self.end_write(rank, level))
+
+    def end_write(self, rank: Rank, level: int) -> None:
+        tier = rank.tiers[level]
+        for block in rank.writes[level]:
+            tier.coming.remove(block)
+            self.touch(tier, block)
+        rank.writes[level] = []
+        if rank.to_write[level]:
+            self.start_write(rank, level)
 
     def match(self, rank: Rank, request: Request) -> tuple[int, ...]:
         found = []
@@ -415,7 +464,7 @@ class ReferenceSimulator:
             level = self.level(rank, block)
             assert level is not None
             below[level] += 1
-            self.insert(rank.tiers[level], block)
+            self.touch(rank.tiers[level], block)
             if block in rank.references:
                 self.evict(rank, block, keep=False)
         self.take(rank, sum(below) * self.slot_blocks)
@@ -458,10 +507,13 @@ class ReferenceSimulator:
         self.settle_held(replica)
         flight = object()
         look = self.looks(replica)
-        if not self.fill_batch(replica, flight, look):
+        chosen = self.fill_batch(replica, flight, look)
+        if not chosen and not look:
             look = True
-            if not self.fill_batch(replica, flight, look):
-                return
+            chosen = self.fill_batch(replica, flight, look)
+        self.ask_decode_pool(replica)
+        if not chosen:
+            return
         chunks = any(r.flight is flight and r.phase == "prefilling" for r in seated(replica))
         replica.begun_steps = (0 if look else replica.begun_steps) + 1
         if chunks and not replica.setup.admission_together:
@@ -471,8 +523,29 @@ class ReferenceSimulator:
         for stage, seconds in enumerate(self.stage_seconds(replica, flight)):
             time_s = max(time_s, replica.stage_free_s[stage]) + seconds
             replica.stage_free_s[stage] = time_s
+        layers = self.scenario.send_layers
+        if layers > 1 and self.hands_off(replica):
+            first_s = self.now_s + (time_s - self.now_s) / layers
+            self.at(
+                first_s, FIRST_LAYER, replica.number, lambda: self.first_layers(replica, flight)
+            )
         self.at(time_s, STEP_END, replica.number, lambda: self.end_step(replica, flight))
         self.wake(replica)
+
+    def hands_off(self, replica: Replica) -> bool:
+        return len(self.pools) > 1 and replica.entry
+
+    def ask_decode_pool(self, replica: Replica) -> None:
+        if not self.scenario.send_layers or not self.hands_off(replica):
+            return
+        for rank in replica.ranks:
+            for request in rank.seats:
+                if request.decode_rank is None and request.output > 1:
+                    request.source = rank
+                    request.decode_rank = self.route_decode()
+                    request.decode_rank.outstanding += 1
+                    request.decode_rank.queue.append(request)
+                    self.wake(request.decode_rank.replica)
 
     def settle_held(self, replica: Replica) -> None:
         for rank in replica.ranks:
@@ -482,7 +555,7 @@ class ReferenceSimulator:
                     self.end_prompt(rank, request)
                     if request.phase == "decoding" and request.generated >= request.output:
                         self.finish(rank, request)
-            rank.seats = [r for r in rank.seats if r.phase not in ("finished", "handed off")]
+            rank.seats = [r for r in rank.seats if stays(r, rank)]
 
     def stage_seconds(self, replica: Replica, flight: object) -> list[float]:
         batches = []
@@ -577,8 +650,10 @@ class ReferenceSimulator:
         chosen = place = 0
         most = rank.setup.flight_requests or math.inf
         while budget > 0 and already + chosen < most:
-            if place == len(rank.seats) and not (look and self.admit(rank)):
-                break
+            if place == len(rank.seats):
+                if not (look and self.admit(rank)):
+                    break
+                continue
             request = rank.seats[place]
             place += 1
             if request.phase == "prefilling" and self.at_hand(request):
@@ -589,7 +664,7 @@ class ReferenceSimulator:
         return chosen
 
     def may_admit(self, rank: Rank) -> bool:
-        if not rank.queue or len(rank.seats) >= rank.setup.seats:
+        if not rank.queue or len(rank.seats) + rank.reserved >= rank.setup.seats:
             return False
         if rank.queue[0].phase == "swapped" and rank.queue[0].fetches:
             return False
@@ -611,6 +686,9 @@ class ReferenceSimulator:
         found = self.match(rank, request)
         private = self.private_blocks(rank, request, found)
         rank.queue.popleft()
+        if request.decode_rank is rank and "decode admitted" not in request.times:
+            self.reserve(rank, request, private)
+            return True
         rank.seats.append(request)
         if request.phase == "handed off":
             self.take(rank, private)
@@ -626,6 +704,7 @@ class ReferenceSimulator:
         self.take(rank, private)
         request.shared, request.private = len(found), private
         request.computed = min(len(found) * self.slot_tokens, request.target - 1)
+        request.prefix = request.computed
         request.phase = "prefilling"
         request.rank = rank
         if "admitted" not in request.times:
@@ -671,7 +750,7 @@ class ReferenceSimulator:
                     self.end_chunk(rank, request)
                 if request.phase == "decoding" and request.generated >= request.output:
                     self.finish(rank, request)
-            rank.seats = [r for r in rank.seats if r.phase not in ("finished", "handed off")]
+            rank.seats = [r for r in rank.seats if stays(r, rank)]
         replica.flights.remove(flight)
         self.wake(replica)
 
@@ -706,11 +785,10 @@ class ReferenceSimulator:
             self.copy_down(rank, answer)
         self.release(rank, request, request.shared, 0)
         if retention == "offload-at-turn-end":
-            entered = 0
             for block in (*reversed(answer), *reversed(request.chain[: request.shared])):
                 if rank.references.get(block) == 0:
-                    entered += self.evict(rank, block, keep=True)
-            self.write_to_store(rank, entered)
+                    self.evict(rank, block, keep=True)
+            self.start_writes(rank)
 
     def tokens(self, request: Request, count: int) -> None:
         """All tokens of a step reach the client at its end, together."""
@@ -728,6 +806,9 @@ class ReferenceSimulator:
     def end_chunk(self, rank: Rank, request: Request) -> None:
         request.flight = None
         request.computed += request.step_tokens
+        request.early = 0.0
+        if request.decode_rank is not rank:
+            self.send_computed(request)
         if request.computed < request.target:
             return
         if request.rests:
@@ -752,6 +833,11 @@ class ReferenceSimulator:
         request.source = rank
         request.source_shared, request.source_private = request.shared, request.private
         request.shared = request.private = 0
+        if request.decode_rank is not None:
+            if "decode admitted" in request.times:
+                self.take_place(request)
+                self.end_hand_off(request)
+            return
         target = self.route_decode()
         target.outstanding += 1
         target.queue.append(request)
@@ -759,8 +845,68 @@ class ReferenceSimulator:
 
     # KV between the pools
 
+    def reserve(self, rank: Rank, request: Request, private: int) -> None:
+        self.take(rank, private)
+        request.decode_private = private
+        request.times["decode admitted"] = self.now_s
+        rank.reserved += 1
+        if request.phase == "handed off":
+            self.take_place(request)
+        self.send_computed(request)
+
+    def take_place(self, request: Request) -> None:
+        rank = request.decode_rank
+        assert rank is not None
+        rank.reserved -= 1
+        rank.seats.append(request)
+        request.rank, request.private = rank, request.decode_private
+        request.phase, request.usable_s = "receiving", math.inf
+
+    def first_layers(self, replica: Replica, flight: object) -> None:
+        layers = self.scenario.send_layers
+        for request in seated(replica):
+            if request.flight is flight and request.phase == "prefilling":
+                after = self.bytes_of_first(request, request.computed + request.step_tokens)
+                chunk = after - self.bytes_of_first(request, request.computed)
+                request.early = chunk * (layers - 1) / layers
+                self.send_computed(request)
+
+    def send_computed(self, request: Request) -> None:
+        if "decode admitted" not in request.times or request.sending:
+            return
+        if request.decode_rank is None:
+            return
+        size = self.bytes_of_first(request, request.computed) + request.early - request.sent
+        if request.fetches or request.rests:
+            size -= self.bytes_of_first(request, request.prefix)
+        if size < NOTHING_BYTES:
+            return
+        assert request.source is not None
+        request.sending = True
+        request.sent += size
+        links = [request.source.links[2], request.decode_rank.links[2]]
+        self.start_flow("part", request, links, size, ended=lambda: self.end_part(request))
+
+    def bytes_of_first(self, request: Request, tokens: int) -> float:
+        link = self.scenario.kv_on_link
+        windowed = max(0, tokens - max(0, request.target - link.window_tokens))
+        size = tokens * self.token_bytes + windowed * link.window_token_bytes
+        return size + (link.request_bytes if tokens == request.target else 0.0)
+
+    def end_part(self, request: Request) -> None:
+        request.sending = False
+        self.send_computed(request)
+        self.end_hand_off(request)
+
+    def end_hand_off(self, request: Request) -> None:
+        if request.phase == "receiving" and not request.sending:
+            at_s = self.now_s + self.scenario.kv_on_link.latency_s
+            self.at(at_s, KV_ARRIVED, request.number, lambda: self.start_decoding(request))
+            self.release_source(request)
+
     def receive(self, rank: Rank, request: Request) -> None:
         assert request.source is not None
+        request.rank = rank
         request.phase = "receiving"
         request.usable_s = math.inf
         request.times["decode admitted"] = self.now_s
@@ -779,9 +925,10 @@ class ReferenceSimulator:
         links: list[Link],
         size: float,
         rest: float = 0.0,
+        ended: Callable[[], None] | None = None,
     ) -> None:
         self.advance_flows()
-        self.flows.append(Flow(purpose, request, links, size, rest=rest))
+        self.flows.append(Flow(purpose, request, links, size, rest=rest, ended=ended))
         self.share_links()
 
     def advance_flows(self) -> None:
@@ -822,7 +969,9 @@ class ReferenceSimulator:
                 lambda: self.start_decoding(request),
             )
         self.share_links()
-        if first.purpose == "hand-off":
+        if first.ended is not None:
+            first.ended()
+        elif first.purpose == "hand-off":
             assert request is not None
             self.release_source(request)
         elif first.purpose == "fetch":
@@ -833,6 +982,7 @@ class ReferenceSimulator:
         elif first.purpose == "fetch rest":
             assert request is not None
             request.rests -= 1
+            self.send_computed(request)
             if request.rests == 0 and request.phase == "held":
                 assert request.rank is not None
                 self.wake(request.rank.replica)
@@ -861,6 +1011,7 @@ class ReferenceSimulator:
             assert request.rank is not None
             request.usable_s = self.now_s
             request.times.setdefault("fetched", self.now_s)
+            self.send_computed(request)
             self.wake(request.rank.replica)
 
     def start_decoding(self, request: Request) -> None:
@@ -874,6 +1025,10 @@ class ReferenceSimulator:
 
 def seated(replica: Replica) -> list[Request]:
     return [request for rank in replica.ranks for request in rank.seats]
+
+
+def stays(request: Request, rank: Rank) -> bool:
+    return request.phase not in ("finished", "handed off") and request.rank is rank
 
 
 def least_loaded(ranks: list[Rank]) -> Rank:

@@ -43,6 +43,7 @@ def assert_same(request: Request, records: RequestRecords) -> None:
     place = request.number
     assert (request.phase == "finished") == bool(records.finished[place])
     assert (request.phase != "expected") == bool(records.sent[place])
+    assert (request.phase == "turned away") == bool(records.turned_away[place])
     if request.phase != "finished":
         return
     times = [request.arrival_s, request.token_times[0], request.times["finished"]]

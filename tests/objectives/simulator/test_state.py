@@ -60,7 +60,8 @@ def test_every_moment_is_in_order(monkeypatch: pytest.MonkeyPatch, world: World)
 def seconds_inside(world: World, records: RequestRecords) -> tuple[float, float]:
     """Seconds that requests spend in the pools that prompts enter, and in the last one.
 
-    What is handed over is in both while its KV waits and moves. In one pool it is never counted
+    What is handed over is in both while its KV waits and moves, or from its admission on where it
+    is sent in parts. In one pool it is never counted
     twice, for nothing is handed over there.
     """
     scenario = world[0]
@@ -69,8 +70,9 @@ def seconds_inside(world: World, records: RequestRecords) -> tuple[float, float]
     entered_s = records.arrival_s + records.frontend_s
     prefilled_s = entered_s + sum(parts_s)
     handed = done & (records.output_tokens > 1) & (len(scenario.pools) > 1)
+    asked_s = entered_s + records.queue_s if scenario.send_layers else prefilled_s
     left_s = np.where(handed, records.first_token_s - scenario.kv_on_link.latency_s, prefilled_s)
     stays = done if len(scenario.pools) == 1 else handed
     return float((left_s - entered_s)[done].sum()), float(
-        (records.finish_s - prefilled_s)[stays].sum()
+        (records.finish_s - np.where(handed, asked_s, prefilled_s))[stays].sum()
     )

@@ -42,16 +42,20 @@ def pool(**changes: object) -> PoolSetup:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def prompts_come_back(rounds: int = 3, prompts: int = 4) -> Workload:
-    """Prompts of sixteen blocks, each sent again after the others."""
+def prompts_come_back(rounds: int = 3, prompts: int = 4, at_once: int = 1) -> Workload:
+    """Prompts of sixteen blocks, each sent again after the others.
+
+    So many come together, and then none until all that is written is there.
+    """
     chains = [list(range(16 * n, 16 * n + 16)) for _ in range(rounds) for n in range(prompts)]
     count = len(chains)
-    return workload_of(np.zeros(count), [16 * BLOCK] * count, [4] * count, chains, BLOCK)
+    arrivals_s = 10.0 * (np.arange(count) // at_once)
+    return workload_of(arrivals_s, [16 * BLOCK] * count, [4] * count, chains, BLOCK)
 
 
-def served(scenario: Scenario, clients: int = 1) -> SimulationResult:
-    workload = prompts_come_back()
-    return simulate(scenario, workload, OfferedLoad(np.zeros(len(workload)), clients))
+def served(scenario: Scenario, at_once: int = 1) -> SimulationResult:
+    workload = prompts_come_back(at_once=at_once)
+    return simulate(scenario, workload, OfferedLoad(workload.arrival_s, 0))
 
 
 def world(s_per_token: float, **changes: object) -> Scenario:
@@ -79,6 +83,7 @@ def test_layers_overlap_fetching_with_computing(s_per_token: float, layers: int)
     whole = served(world(s_per_token)).requests
     layered = served(world(s_per_token, layers=layers)).requests
     fetch_s, compute_s = float(whole.fetch_s[-1]), float(whole.prefill_s[-1])
+    assert fetch_s > 0
     # The first layer is waited for; then both go on side by side.
     expected_s = max(fetch_s, fetch_s / layers + compute_s)
     assert float(layered.ttft_s[-1]) == pytest.approx(expected_s, rel=1e-9)
@@ -87,8 +92,8 @@ def test_layers_overlap_fetching_with_computing(s_per_token: float, layers: int)
 
 def test_a_held_prompt_leaves_the_steps_to_others() -> None:
     """Its neighbours decode while the last layers of its prefix are on their way."""
-    slow = served(world(1e-3, layers=16), clients=2).requests
-    whole = served(world(1e-3), clients=2).requests
+    slow = served(world(1e-3, layers=16), at_once=2).requests
+    whole = served(world(1e-3), at_once=2).requests
     assert slow.finished.all()
     assert slow.ttft_s.sum() < whole.ttft_s.sum()
 
@@ -163,3 +168,64 @@ def test_a_long_prompt_in_a_pipeline_holds_its_neighbours_up() -> None:
         return float(simulate(Scenario((setup,)), workload, load).requests.tpot_s[:4].max())
 
     assert slowest_tpot_s(16_000) > 1.2 * slowest_tpot_s(50)
+
+
+def overflowing(rounds: int, **changes: object) -> SimulationResult:
+    """Long prompts, each sent again after the others, over a host link that evictions use too."""
+    setup = pool(host_tokens=100_000, host_s_per_token=1e-5)
+    scenario = Scenario((setup,), kv_on_link=KvOnLink(TOKEN_BYTES), **changes)  # type: ignore[arg-type]
+    workload = prompts_come_back(rounds)
+    return simulate(scenario, workload, OfferedLoad(workload.arrival_s, 0))
+
+
+def test_every_block_is_written_to_a_tier_once() -> None:
+    written = overflowing(3, retention="write-through").tier_bytes
+    assert written.written_to_host == pytest.approx(4 * 16 * BLOCK * TOKEN_BYTES)  # four prompts
+    assert written.written_to_ssd == written.written_to_store == 0
+
+
+def test_what_is_written_delays_what_is_read() -> None:
+    """Making room for a prompt moves others down, over the link by which it comes in."""
+    down = overflowing(3)  # blocks that leave HBM are written when they go
+    through = overflowing(3, retention="write-through")  # and here they have been written before
+    assert down.requests.host_hit_tokens[-4:].sum() > 0
+    first = overflowing(2).requests.fetch_s[-4:]  # while the others are written for the first time
+    last = through.requests.fetch_s[-4:]
+    assert (first >= last - 1e-12).all()
+    assert first.sum() > 1.2 * last.sum()
+
+
+def test_a_block_is_there_when_it_has_been_written() -> None:
+    """A prompt that comes again before its blocks have reached the store is computed again."""
+    chain = list(range(16))
+
+    def hits(gap_s: float) -> int:
+        setup = pool(replicas=2, link_bytes_per_s=1e9)
+        scenario = Scenario(
+            (setup,),
+            router="round-robin",
+            kv_on_link=KvOnLink(TOKEN_BYTES),
+            retention="write-through",
+            store=SharedStore(100_000, 1e9),
+        )
+        workload = workload_of([0.0, gap_s], [16 * BLOCK] * 2, [4] * 2, [chain, chain], BLOCK)
+        records = simulate(scenario, workload, OfferedLoad(workload.arrival_s, 0)).requests
+        return int(records.store_hit_tokens[1])
+
+    wire_s = 16 * BLOCK * TOKEN_BYTES / 1e9
+    computed_s = float(
+        simulate(
+            Scenario((pool(),)), workload_of([0.0], [16 * BLOCK], [1]), OfferedLoad(np.zeros(1), 1)
+        ).requests.finish_s[0]
+    )
+    assert hits(computed_s + 0.9 * wire_s) == 0
+    assert hits(computed_s + 1.1 * wire_s) == 16 * BLOCK - 1
+
+
+def test_a_slow_tier_takes_what_it_can_write() -> None:
+    """Blocks that find all room being written to are lost, and nothing piles up."""
+    setup = pool(ssd_tokens=20 * BLOCK, ssd_s_per_token=1.0)
+    result = served(Scenario((setup,), kv_on_link=KvOnLink(TOKEN_BYTES)))
+    assert result.requests.finished.all()
+    assert result.requests.ssd_hit_tokens.sum() == 0
+    assert result.tier_bytes.written_to_ssd <= 20 * BLOCK * TOKEN_BYTES

@@ -163,6 +163,9 @@ def worlds(
         midfill_tokens=draw(st.integers(1, 79)),
         fetch_when_faster=draw(_mostly(False)),
         layers=draw(st.sampled_from([1, 1, 4])),
+        max_queued=draw(st.sampled_from([None, None, 1, 3, 6])),
+        try_others=draw(st.booleans()),
+        send_layers=draw(st.sampled_from([0, 1, 6])),
         acceptance=acceptance,
         seed=draw(st.integers(0, 9)),
     )
