@@ -24,6 +24,14 @@ from objectives.simulator.handoff import (
     take_place,
 )
 from objectives.simulator.jit import compiled, entry
+from objectives.simulator.pipeline import (
+    enter_flight,
+    flights_return,
+    leap_end_s,
+    leave_flight,
+    rounds_ahead,
+    settle_rounds,
+)
 from objectives.simulator.routing import route, route_decode
 from objectives.simulator.state import (
     DECODING,
@@ -102,10 +110,11 @@ def run(*arrays: Any) -> bool:
         drop_first(state)
         if kind == STEP_END:
             replica = state.replicas[subject]
-            if state.pools[replica.pool].stages > 1:
-                _end_step(state, subject, detail, 1)
-            elif detail == replica.version:
-                _end_step(state, subject, 0, replica.leap_steps)
+            if detail == replica.version:
+                if state.pools[replica.pool].stages > 1:
+                    _end_flight(state, subject)
+                else:
+                    _end_step(state, subject, 0, replica.leap_steps)
         elif kind == KV_ARRIVED:
             _start_decoding(state, subject)
         elif kind == FIRST_LAYER:
@@ -322,6 +331,9 @@ def _interrupt(state: State, replica_id: int) -> None:
 def _cut_leap(state: State, replica_id: int, at_look: bool) -> None:
     """End a leap after the present step, or before the next look at the queues, or wake."""
     replica = state.replicas[replica_id]
+    if state.pools[replica.pool].stages > 1 and replica.leap_steps > 0:
+        settle_rounds(state, replica_id)
+        _plan_flight_end(state, replica_id)
     if replica.flights == 0 or state.pools[replica.pool].stages > 1:
         _wake(state, replica_id)
         return
@@ -360,6 +372,7 @@ def _schedule(state: State, replica_id: int) -> None:
     replica = state.replicas[replica_id]
     pool = state.pools[replica.pool]
     if replica.flights == pool.stages:
+        _leap_rounds(state, replica_id)
         return
     for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
         if state.ranks[rank_id].held > 0:
@@ -369,6 +382,7 @@ def _schedule(state: State, replica_id: int) -> None:
     if pool.hands_off == 1 and state.clock[0].send_layers > 0:
         _ask_decode_pool(state, replica_id)
     if chosen == 0:
+        _leap_rounds(state, replica_id)
         return
     replica.kv_short = is_short_of_kv(state, replica_id)
     sum_batch(state, replica_id, flight)
@@ -496,9 +510,50 @@ def _enter_pipeline(state: State, replica_id: int, flight: int) -> None:
         replica.work_s += seconds
         time_s = max(time_s, state.stage_free_s[replica_id, stage]) + seconds
         state.stage_free_s[replica_id, stage] = time_s
-    push(state, time_s, STEP_END, replica_id, flight)
+    enter_flight(state, replica_id, flight, time_s)
+    if replica.flights == 1:
+        _plan_flight_end(state, replica_id)
     _plan_first_layer(state, replica_id, flight, time_s - state.clock[0].now_s)
     _wake(state, replica_id)
+
+
+@compiled
+def _leap_rounds(state: State, replica_id: int) -> None:
+    """If the micro-batches of a pipeline only go round for a while, take that as one event."""
+    replica = state.replicas[replica_id]
+    if state.pools[replica.pool].stages == 1 or replica.flights == 0:
+        return
+    if not _may_leap(state, replica_id) or not flights_return(state, replica_id):
+        return
+    closed = _is_closed(state, replica_id)
+    if closed and _anyone_waits(state, replica_id):
+        return
+    ends = rounds_ahead(state, replica_id)
+    if ends > 0:
+        replica.leap_steps, replica.leap_looks = ends, not closed
+        replica.leap_start_s = state.clock[0].now_s
+        replica.version += 1
+        push(state, leap_end_s(state, replica_id), STEP_END, replica_id, replica.version)
+
+
+@compiled
+def _plan_flight_end(state: State, replica_id: int) -> None:
+    """Tell when the first micro-batch leaves the pipeline."""
+    replica = state.replicas[replica_id]
+    replica.version += 1
+    end_s = max(state.clock[0].now_s, state.flight_end_s[replica_id, 0])
+    push(state, end_s, STEP_END, replica_id, replica.version)
+
+
+@compiled
+def _end_flight(state: State, replica_id: int) -> None:
+    """The first micro-batch leaves the pipeline, after those that the leap under way took in."""
+    if state.replicas[replica_id].leap_steps > 0:
+        settle_rounds(state, replica_id)
+    flight = leave_flight(state, replica_id)
+    _end_step(state, replica_id, flight, 1)
+    if state.replicas[replica_id].flights > 0:
+        _plan_flight_end(state, replica_id)
 
 
 @compiled

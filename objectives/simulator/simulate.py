@@ -132,12 +132,29 @@ def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) ->
         links=_links(scenario, ranks),
         flows=np.recarray(2 * int(clock.flow_margin[0]), FLOW),
         events=_first_events(clock, min(load.concurrency, len(roots))),
-        stage_free_s=np.zeros((len(replicas), int(pools["stages"].max()))),
+        **_pipelines(len(replicas), int(pools["stages"].max())),
         gaps=np.zeros(GAP_BINS, np.int64),
         block_ends=np.zeros(scenario.block_tokens + 2, np.int64),
         batches=np.zeros((len(pools), int((pools.ranks * pools.seats).max()) + 1), np.int64),
         **_cost_arrays([pool.costs for pool in scenario.pools]),
     )
+
+
+def _pipelines(replicas: int, stages: int) -> dict[str, Any]:
+    """What is in the pipelines, with as many micro-batches as stages."""
+    each = (replicas, stages)
+    return {
+        "stage_free_s": np.zeros(each),
+        "flight_ids": np.full(each, NONE, np.int64),
+        "flight_end_s": np.zeros(each),
+        "flight_requests": np.zeros(each, np.int64),
+        "flight_s": np.zeros((*each, stages)),
+        "flight_slope_s": np.zeros((*each, stages)),
+        "rolling_s": np.zeros((3, stages)),
+        "rolled_s": np.zeros((2, stages)),
+        "leads_s": np.zeros((2, stages, stages)),
+        "turned": np.zeros(stages, np.int64),
+    }
 
 
 def _tier_slots(

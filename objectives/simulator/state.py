@@ -144,7 +144,8 @@ REPLICA = np.dtype(
         ("wake_pending", "i8"),
         ("version", "i8"),  # of the planned step end; older events are void
         ("begun_steps", "i8"),  # steps begun since it looked at its queues, that one included
-        ("leap_steps", "i8"),  # steps of the leap under way; 0 when it may not be cut short
+        ("leap_steps", "i8"),  # steps of the leap under way; 0 when it may not be cut short.
+        # In a pipeline: micro-batches that end in it, the last one included
         ("leap_looks", "i8"),  # it looks at its queues before each of them
         ("leap_start_s", "f8"),
         ("leap_first_s", "f8"),  # seconds of its first step
@@ -312,6 +313,15 @@ class State(NamedTuple):
     flows: Records
     events: Records
     stage_free_s: Floats  # [replicas, stages]
+    flight_ids: Ints  # [replicas, stages] micro-batches in a pipeline, the first to end first,
+    flight_end_s: Floats  # when they leave it;
+    flight_requests: Ints  # of a leap: their requests,
+    flight_s: Floats  # [replicas, stages, stages] what each takes in each stage,
+    flight_slope_s: Floats  # and what each further step takes more
+    rolling_s: Floats  # [3, stages] scratch of `pipeline.py`: times as they go round,
+    rolled_s: Floats  # [2, stages] those of the round before,
+    leads_s: Floats  # [2, stages, stages] which one binds by how much, now and a round ago,
+    turned: Ints  # [stages] and an order of micro-batches
     gaps: Ints  # [GAP_BINS]
     block_ends: Ints  # [block tokens + 2] scratch: requests by the tokens their blocks still take
     batches: Ints  # [pools, requests] steps with so many requests in them

@@ -258,20 +258,31 @@ def leap_limit(state: State, replica_id: int, flight: int) -> int:
     side of a split decode does, or blocks run out.
     """
     replica = state.replicas[replica_id]
-    first, ranks = replica.first_rank, state.pools[replica.pool].ranks
-    limit = _UNLIMITED
-    if state.pools[replica.pool].split_layers > 0:
-        limit = _ping_pong_limit(state, replica_id, flight)
-    slowest_s, slope_s = _slowest_attention(state, replica_id, flight, 0)
-    for rank_id in range(first, first + ranks):
-        limit = min(limit, _requests_limit(state, rank_id, flight))
-        seconds, rank_slope_s = _rank_attention(state, rank_id, flight, 0)
-        if rank_slope_s > slope_s:
-            crossing = math.floor((slowest_s - seconds) / (rank_slope_s - slope_s))
-            limit = min(limit, int(crossing) + 1)
-    for rank_id in range(first, first + ranks):
+    limit = affine_limit(state, replica_id, flight)
+    for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
         limit = _blocks_limit(state, rank_id, flight, limit)
     return max(1, limit)
+
+
+@compiled
+def affine_limit(state: State, replica_id: int, flight: int) -> int:
+    """Decode steps of a micro-batch whose times rise evenly, a request ending in the last one."""
+    replica = state.replicas[replica_id]
+    pool = state.pools[replica.pool]
+    first, ranks = replica.first_rank, pool.ranks
+    limit = _UNLIMITED
+    if pool.split_layers > 0:
+        limit = _ping_pong_limit(state, replica_id, flight)
+    for rank_id in range(first, first + ranks):
+        limit = min(limit, _requests_limit(state, rank_id, flight))
+    for stage in range(pool.stages):
+        slowest_s, slope_s = _slowest_attention(state, replica_id, flight, stage)
+        for rank_id in range(first, first + ranks):
+            seconds, rank_slope_s = _rank_attention(state, rank_id, flight, stage)
+            if rank_slope_s > slope_s:
+                crossing = math.floor((slowest_s - seconds) / (rank_slope_s - slope_s))
+                limit = min(limit, int(crossing) + 1)
+    return limit
 
 
 @compiled
@@ -296,32 +307,38 @@ def _requests_limit(state: State, rank_id: int, flight: int) -> int:
 
 @compiled
 def _blocks_limit(state: State, rank_id: int, flight: int, limit: int) -> int:
-    """The most steps, up to `limit`, whose KV blocks the rank can supply without preempting.
+    """The most steps, up to `limit`, whose KV blocks the rank can supply without preempting."""
+    available = blocks_within(state, rank_id)
+    if state.pools[state.ranks[rank_id].pool].verified == 1:
+        return _steps_within(state, rank_id, flight, available, limit)
+    if growth_of(state, rank_id, flight, limit) <= available:
+        return limit
+    low, high = 1, limit  # one step's blocks are taken already
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if growth_of(state, rank_id, flight, middle) <= available:
+            low = middle
+        else:
+            high = middle
+    return low
 
-    Evicting cached blocks ends the leap too where others would notice when it happens: it may
+
+@compiled
+def blocks_within(state: State, rank_id: int) -> int:
+    """KV blocks that a leap may take.
+
+    Evicting cached blocks ends it too where others would notice when it happens: it may
     change what a waiting request needs (a cached partial block takes more memory than its tokens
     would), and blocks that move down take a share of the links.
     """
-    available = available_blocks(state, rank_id)
     clock = state.clock[0]
     rank = state.ranks[rank_id]
     pool = state.pools[rank.pool]
     watched = rank.waiting > 0 and rank.running < pool.seats
     moves_down = rank.host_tier != NONE or rank.ssd_tier != NONE or clock.store_tier != NONE
     if watched or (moves_down and clock.retention == LRU):
-        available = pool.capacity_blocks - rank.used_blocks
-    if pool.verified == 1:
-        return _steps_within(state, rank_id, flight, available, limit)
-    if _leap_blocks(state, rank_id, flight, limit) <= available:
-        return limit
-    low, high = 1, limit  # one step's blocks are taken already
-    while high - low > 1:
-        middle = (low + high) >> 1
-        if _leap_blocks(state, rank_id, flight, middle) <= available:
-            low = middle
-        else:
-            high = middle
-    return low
+        return int(pool.capacity_blocks - rank.used_blocks)
+    return available_blocks(state, rank_id)
 
 
 @compiled
@@ -354,8 +371,8 @@ def _steps_within(state: State, rank_id: int, flight: int, available: int, limit
 
 
 @compiled
-def _leap_blocks(state: State, rank_id: int, flight: int, steps: int) -> int:
-    """Blocks a leap of `steps` steps needs beyond those its requests have."""
+def growth_of(state: State, rank_id: int, flight: int, steps: int) -> int:
+    """Blocks that `steps` steps of a micro-batch need beyond those its requests have."""
     requests, seats, rank = state.requests, state.seats, state.ranks[rank_id]
     pool, clock = state.pools[rank.pool], state.clock[0]
     growth = 0
@@ -402,32 +419,18 @@ def advance_decodes(state: State, replica_id: int, flight: int, steps: int) -> N
     after_first_s = leap_seconds(replica.leap_first_s, replica.leap_slope_s, steps)
     after_first_s -= replica.leap_first_s
     decodes, tokens = 0, 0
-    requests, seats, clock = state.requests, state.seats, state.clock[0]
+    requests, seats = state.requests, state.seats
     pool = state.pools[replica.pool]
-    block = clock.block_tokens
     for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
         rank = state.ranks[rank_id]
         for place in range(rank.seats_start, rank.seats_start + rank.running):
             request = requests[seats[place]]
             if request.flight != flight or request.phase != DECODING:
                 continue
-            lacking = tokens_in(request, steps - 1) + pool.verified
-            lacking -= room_tokens(request, pool.fixed_blocks, block, clock.slot_tokens)
-            if lacking > 0:
-                growth = blocks_for(lacking, block)
-                take_blocks(state, rank_id, growth)
-                request.private_blocks += growth
             count_gaps(state, now_s - after_first_s - request.last_token_s, 0.0, 1, 1)
             request.last_token_s = now_s
-            given = tokens_in(request, steps)
-            rest = request.pace_rest + request.pace_tokens * steps
-            request.pace_rest = rest - given * request.pace_steps
-            request.computed += given
-            request.generated += given
-            request.steps_left -= steps
-            request.decode_steps += steps
+            tokens += give_tokens(state, rank_id, seats[place], steps, steps - 1)
             request.flight = NONE
-            tokens += given
             decodes += 1
     if steps > 1 and decodes > 0:
         second_s = replica.leap_first_s + replica.leap_slope_s
@@ -435,6 +438,30 @@ def advance_decodes(state: State, replica_id: int, flight: int, steps: int) -> N
     replica.decode_tokens += tokens
     replica.decode_request_steps += decodes * steps
     replica.request_steps += decodes * steps
+
+
+@compiled
+def give_tokens(state: State, rank_id: int, request_id: int, steps: int, further: int) -> int:
+    """Give a request the tokens of `steps` steps, and KV blocks for `further` after the first.
+
+    Those of the first one it has. Returns the tokens.
+    """
+    clock, request = state.clock[0], state.requests[request_id]
+    pool, block = state.pools[state.ranks[rank_id].pool], state.clock[0].block_tokens
+    lacking = tokens_in(request, further) + pool.verified
+    lacking -= room_tokens(request, pool.fixed_blocks, block, clock.slot_tokens)
+    if lacking > 0:
+        growth = blocks_for(lacking, block)
+        take_blocks(state, rank_id, growth)
+        request.private_blocks += growth
+    given = tokens_in(request, steps)
+    rest = request.pace_rest + request.pace_tokens * steps
+    request.pace_rest = rest - given * request.pace_steps
+    request.computed += given
+    request.generated += given
+    request.steps_left -= steps
+    request.decode_steps += steps
+    return given
 
 
 @compiled

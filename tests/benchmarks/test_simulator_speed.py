@@ -137,8 +137,10 @@ def test_memory_of_a_million_requests() -> None:
     assert gigabytes < 1.0
 
 
-def test_cost_of_a_request_does_not_grow_with_its_answer(benchmark: Any) -> None:
-    world = scenario(DENSE, {"h200": 16})
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_cost_of_a_request_does_not_grow_with_its_answer(stages: int, benchmark: Any) -> None:
+    plan = plan_of("qwen3-32b", "h200", tp=4 // stages, pp=stages)
+    world = scenario(plan, {"h200": 16})
 
     def seconds(output_tokens: int) -> float:
         workload = fixed(4_096, 256, output_tokens)
@@ -153,4 +155,7 @@ def test_cost_of_a_request_does_not_grow_with_its_answer(benchmark: Any) -> None
     ratios = [ratio() for _ in range(5)]
     benchmark.extra_info["ratio"] = float(np.median(ratios))
     benchmark(seconds, 128)
-    print(f"\n8,192 against 128 output tokens: {np.median(ratios):.2f} times the CPU seconds")
+    print(
+        f"\n{stages} stages, 8,192 against 128 output tokens: "
+        f"{np.median(ratios):.2f} times the CPU seconds"
+    )

@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives.cost.step_costs import SplitDecode
-from objectives.simulator import PoolSetup, Scenario, SimulationResult, simulate
+from objectives.simulator import (
+    PoolSetup,
+    RequestRecords,
+    Scenario,
+    SimulationResult,
+    simulate,
+)
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
 from spaces.plan import Role
@@ -65,7 +71,7 @@ def test_every_request_is_finished_or_rejected_or_kept_back_by_the_horizon(world
     np.testing.assert_array_equal(records.finished, served)
     assert not (records.turned_away & ~(records.sent & fits)).any()
     assert scenario.max_queued is not None or not records.turned_away.any()
-    ends_s = np.where(served, records.finish_s, records.arrival_s)
+    ends_s = ends_of(scenario, records)
     for place in np.flatnonzero(~records.sent):
         parent = workload.parent[place]
         if parent >= 0:
@@ -78,6 +84,12 @@ def test_every_request_is_finished_or_rejected_or_kept_back_by_the_horizon(world
         else:
             ended_s = np.append(ends_s[records.sent], 0.0)
             assert ended_s.max() > load.horizon_s
+
+
+def ends_of(scenario: Scenario, records: RequestRecords) -> np.ndarray:
+    """When each request is over for its client: a full queue is met behind the front end."""
+    refused_s = records.arrival_s + records.turned_away * scenario.frontend_s
+    return np.where(records.finished, records.finish_s, refused_s)
 
 
 def can_fit(scenario: Scenario, prompt: int, answer: int) -> bool:
@@ -99,7 +111,7 @@ def lengths(workload: Workload) -> list[tuple[int, int]]:
 @given(worlds())
 @settings(max_examples=120)
 def test_time_goes_on(world: World) -> None:
-    _, workload, load = world
+    scenario, workload, load = world
     result = simulate(*world)
     records, done = result.requests, result.requests.finished
     assert (records.first_token_s[done] > records.arrival_s[done]).all()
@@ -110,7 +122,7 @@ def test_time_goes_on(world: World) -> None:
         np.testing.assert_array_equal(records.arrival_s[roots], load.arrival_s[roots])
     turns = np.flatnonzero(records.sent & (workload.parent >= 0))
     parents = workload.parent[turns]
-    ends_s = np.where(done, records.finish_s, records.arrival_s)[parents]
+    ends_s = ends_of(scenario, records)[parents]
     waits_s = records.arrival_s[turns] - ends_s
     if load.system_idle_cap_s == np.inf:
         np.testing.assert_allclose(waits_s, workload.gap_s[turns], atol=1e-12)
