@@ -16,6 +16,7 @@ from objectives.measures import per_chip, request_metrics
 from objectives.metrics import POOL_METRICS
 from objectives.phase import phase_metrics
 from objectives.pool_reports import PoolReport, pool_reports
+from objectives.saturation import QueueGrowth, queue_growth
 from objectives.simulator import SimulationResult, simulate
 from objectives.slo import ClassReport, Slo, class_reports, good_requests, worst_attainment
 from objectives.uncertainty import bands_of
@@ -36,8 +37,8 @@ class Assessment:
     price is absent. `classes` hold those of each class of requests apart. `bands` hold an 80 %
     interval for those that come from the cost model. `binding` says what to have more of, where it
     was asked for.
-    `saturated` is True when an open loop offers more than the deployment serves, so that its
-    latencies only say how long the run was. `run_output_tokens_per_s` counts all tokens over the
+    `queue_growth` tells of an open loop how its queue grew: where it is `saturated`, latencies
+    only say how long the run was. `run_output_tokens_per_s` counts all tokens over the
     whole run, as load generators do, with its filling up and running dry. `operator_sources` tell,
     by role of a pool, which operators were read from measured tables, where a job asks for that.
     """
@@ -46,7 +47,7 @@ class Assessment:
     bands: dict[str, tuple[float, float]]
     pools: tuple[PoolReport, ...]
     ttft_parts_ms: dict[str, float]
-    saturated: bool
+    queue_growth: QueueGrowth | None
     simulated_requests: int
     simulation_cpu_s: float
     binding: Binding | None = None
@@ -74,11 +75,13 @@ def assess(
     """
     started_s = time.thread_time()
     sent, result = _served(plan, site, workload, rules, seed)
+    growth = queue_growth(result)
     pools = tuple(pool_reports(plan, result, site))
     good = None if slo is None else good_requests(slo, result.requests, sent)
     metrics = request_metrics(result, good) | phase_metrics(result, sent)
     classes = class_reports(result.requests, sent, slo, metrics.get("requests_per_s"))
     metrics |= worst_attainment(classes)
+    metrics |= _growth_metrics(growth)
     metrics |= per_chip(metrics, plan.chips, site.budget_chips)
     metrics |= _plan_metrics(plan, site, pools, prices) | _pool_metrics(pools)
     metrics |= _unit_costs(metrics)
@@ -90,7 +93,7 @@ def assess(
         pools=pools,
         ttft_parts_ms=_ttft_parts_ms(result),
         binding=binding(plan, site, result) if explain else None,
-        saturated=is_saturated(result),
+        queue_growth=growth,
         simulated_requests=int(result.requests.sent.sum()),
         simulation_cpu_s=time.thread_time() - started_s,
         classes=classes,
@@ -117,21 +120,11 @@ def _served(
     return sent, result
 
 
-def is_saturated(result: SimulationResult) -> bool:
-    """Whether an open loop's queue grew: requests pile up and wait ever longer.
-
-    True when over a tenth of the requests were unfinished at the last arrival and the last third
-    of them waited more than twice as long for admission as the first third, by at least a second.
-    """
-    records = result.requests
-    finished = np.flatnonzero(records.finished)
-    if result.closed_loop or len(finished) < 30:
-        return False
-    unfinished = (records.finish_s[finished] > records.arrival_s[-1]).mean()
-    third = len(finished) // 3
-    early_s = float(records.queue_s[finished[:third]].mean())
-    late_s = float(records.queue_s[finished[-third:]].mean())
-    return bool(unfinished > 0.1 and late_s > 2 * early_s and late_s > early_s + 1.0)
+def _growth_metrics(growth: QueueGrowth | None) -> dict[str, float]:
+    if growth is None:
+        return {}
+    longer_ms = (growth.late_s - growth.early_s) * 1e3
+    return {"saturated": float(growth.saturated), "queue_growth_ms": longer_ms}
 
 
 def _plan_metrics(

@@ -253,6 +253,18 @@ def _inner() -> list[Metric]:
             "share of requests that were not served: they can never fit, or came to a full queue",
         ),
         Metric(
+            "saturated",
+            "0 or 1",
+            "lower",
+            "1 where an open loop offers more than the deployment serves, so that the queue grows",
+        ),
+        Metric(
+            "queue_growth_ms",
+            "ms",
+            "lower",
+            "how much longer the last third of an open loop waited for admission than the first",
+        ),
+        Metric(
             "queue_full_fraction",
             "fraction",
             "lower",

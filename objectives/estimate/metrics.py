@@ -38,6 +38,8 @@ NOT_ESTIMATED = frozenset(
         "rejected_fraction",
         "fitted_operators",
         "queue_full_fraction",
+        "saturated",
+        "queue_growth_ms",
         "tokens_per_decode_step",
         *(f"{stem}_std_ms" for stem in ("ttft", "tpot", "itl", "e2e")),
         "tokens_per_s_per_user_std",

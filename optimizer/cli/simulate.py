@@ -84,7 +84,8 @@ def _document_of_one(found: Assessment, job: Job) -> dict[str, object]:
             "simulated_requests": found.simulated_requests,
             "simulation_cpu_s": found.simulation_cpu_s,
             "seed": job.search.seed,
-            "saturated": found.saturated,
+            "saturated": found.queue_growth is not None and found.queue_growth.saturated,
+            "queue_growth": None if found.queue_growth is None else asdict(found.queue_growth),
         },
     }
 
@@ -163,8 +164,16 @@ def _show_inside(found: Assessment) -> None:
         show(f"busy time of the busiest pool: {busy}")
     for role, told in found.operator_sources.items():
         _show_sources(role, told)
-    if found.saturated:
-        show("saturated: more is offered than served, latencies only tell how long the run was")
+    growth = found.queue_growth
+    if growth is not None and growth.saturated:
+        show(
+            "saturated: more is offered than served, latencies only tell how long the run was; "
+            f"waits for admission grew from {format_value(growth.early_s * 1e3)} ms (first third) "
+            f"to {format_value(growth.late_s * 1e3)} ms (last third)"
+        )
+    away = found.metrics.get("queue_full_fraction", 0.0)
+    if away > 0:
+        show(f"turned away: {away:.1%} of the requests came to a full queue")
 
 
 def _show_sources(role: str, told: Sequence[OperatorSource]) -> None:

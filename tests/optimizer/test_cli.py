@@ -282,6 +282,7 @@ def test_simulate_answers_for_one_plan(job: Path, study: Path, tmp_path: Path) -
         "simulation_cpu_s",
         "seed",
         "saturated",
+        "queue_growth",
     }
     assert document["metrics"] == assessed(load_plan(plan)).metrics
     assert document["pools"][0]["role"] == "aggregated"

@@ -114,7 +114,7 @@ def assessed(plan: DeploymentPlan) -> Assessment:
         pools=(pool,),
         ttft_parts_ms={"queue": 1.0, "prefill": 20.0},
         binding=Binding("aggregated", "compute", "the formula", {"compute": 1.0}),
-        saturated=False,
+        queue_growth=None,
         simulated_requests=40,
         simulation_cpu_s=time.thread_time(),
     )

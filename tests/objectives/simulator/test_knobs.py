@@ -129,6 +129,14 @@ SCENARIO: dict[str, Case] = {
     "midfill_tokens": Case(0, 200, THREE, scenario={"store": STORE, "retention": "write-through"}),
     "fetch_when_faster": Case(False, True, pool=tiered("host") | {"host_s_per_token": 1e-3}),
     "layers": Case(1, 8, pool=tiered("host")),
+    "max_queued": Case(None, 1, pool={"seats": 2}),
+    "try_others": Case(
+        True,
+        False,
+        pool={"replicas": 2, "seats": 1},
+        scenario={"max_queued": 1, "router": "round-robin"},
+    ),
+    "send_layers": Case(0, 8, roles=SPLIT),
     "acceptance": Case((0.8,), (0.5,), pool={"costs": made_up_costs(verified=2)}),
     "seed": Case(1, 2, pool={"costs": made_up_costs(verified=2)}, scenario={"acceptance": (0.7,)}),
 }
