@@ -329,11 +329,11 @@ def _interrupt(state: State, replica_id: int) -> None:
 
 @compiled
 def _cut_leap(state: State, replica_id: int, at_look: bool) -> None:
-    """End a leap after the present step, or before the next look at the queues, or wake."""
+    """End a leap after the present step, or before the next look at the queues, or wake.
+
+    Waking ends the leap of a pipeline.
+    """
     replica = state.replicas[replica_id]
-    if state.pools[replica.pool].stages > 1 and replica.leap_steps > 0:
-        settle_rounds(state, replica_id)
-        _plan_flight_end(state, replica_id)
     if replica.flights == 0 or state.pools[replica.pool].stages > 1:
         _wake(state, replica_id)
         return
@@ -371,6 +371,9 @@ def _schedule(state: State, replica_id: int) -> None:
     """
     replica = state.replicas[replica_id]
     pool = state.pools[replica.pool]
+    if pool.stages > 1 and replica.leap_steps > 0:
+        settle_rounds(state, replica_id)
+        _plan_flight_end(state, replica_id)
     if replica.flights == pool.stages:
         _leap_rounds(state, replica_id)
         return
