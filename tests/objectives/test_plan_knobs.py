@@ -86,6 +86,8 @@ PLAN: dict[str, tuple[Changes, Any, Any]] = {
     "midfill_threshold_tokens": (THREE, 1000, 2000),
     "speculation": ({}, None, DRAFTS["speculation"]),
     "micro_batches": (SPLIT, 1, 3),
+    "max_queued_requests": ({}, None, 4),
+    "when_full": ({"max_queued_requests": 4}, "reject", "try-others"),
 }
 POOL: dict[str, tuple[Changes, Any, Any]] = {
     "chip": ({}, CHIP, "b200"),
@@ -111,6 +113,7 @@ KV: dict[str, tuple[Changes, Any, Any]] = {
     "shared_gb_per_s": (STORE, 10.0, 20.0),
     "fetch": ({}, "always", "when-faster"),
     "layerwise": ({}, False, True),
+    "handoff": ({}, "after-prefill", "by-layer"),
 }
 LOAD: dict[str, tuple[Any, Any]] = {
     "concurrency": (1, 2),
@@ -145,7 +148,8 @@ def test_every_key_of_a_pool_counts(key: str) -> None:
 @pytest.mark.parametrize("key", KV)
 def test_every_key_of_the_tiers_counts(key: str) -> None:
     beside, *values = KV[key]
-    assert_differ(*({"kv": beside | {key: value}} for value in values))
+    pools = TWO if key == "handoff" else ONE
+    assert_differ(*(pools | {"kv": beside | {key: value}} for value in values))
 
 
 @pytest.mark.parametrize("key", LOAD)
