@@ -109,6 +109,24 @@ class SpaceOptions(Document):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _what_is_asked_can_be(self) -> SpaceOptions:
+        if any(self.when_full) and not any(self.max_queued_requests):
+            raise InputError(
+                "a queue without a limit is never full",
+                key="when_full",
+                value=list(self.when_full),
+                remedy="give `max_queued_requests`",
+            )
+        if any(self.handoff) and set(self.topology) == {"aggregated"}:
+            raise InputError(
+                "one pool hands no KV to another",
+                key="handoff",
+                value=list(self.handoff),
+                remedy="leave it out, or name a topology with a prefill pool",
+            )
+        return self
+
     def of(self, role: Role) -> PoolOptions:
         """What a pool may have: its own values, and where it has none those of all pools.
 

@@ -243,15 +243,16 @@ class SearchSpace:
             yield f"{role}.max_num_seqs", sorted({seats for _, seats in batches})
         settings = self.settings(branch)
         for name in TIER_CHOICES:
-            yield name, [getattr(setting.kv, name) for setting in settings]
-        for name in (
-            "midfill_threshold_tokens",
-            "micro_batches",
-            "router",
-            "max_queued_requests",
-            "when_full",
-        ):
+            if name != "handoff":
+                yield name, [getattr(setting.kv, name) for setting in settings]
+        if len(branch.roles) > 1:
+            yield "handoff", [setting.kv.handoff or "the engine's own" for setting in settings]
+        for name in ("midfill_threshold_tokens", "micro_batches", "router"):
             yield name, [getattr(setting, name) for setting in settings]
+        bounded = [setting for setting in settings if setting.max_queued_requests]
+        limits = [setting.max_queued_requests or "no limit" for setting in settings]
+        yield "max_queued_requests", limits
+        yield "when_full", [setting.when_full or "try-others" for setting in bounded]
 
     def _numbers(self, branch: Branch, shares: Sequence[Share], place: int) -> list[int]:
         """The numbers of replicas of a pool that some plan has."""
