@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from objectives.assess import Assessment, assess
 from objectives.goals import Constraint, Objective
 from objectives.slo import Slo
 from objectives.weighted import WeightedWorkload, Worth, worth
-from objectives.workload import LoadRules
+from objectives.workload import LoadRules, shortened
 from optimizer.problem import Problem
 from results.trials import TrialState
 from spaces.errors import ServefrontError
 from spaces.feasibility import infeasible
-from spaces.plan import DeploymentPlan
+from spaces.plan import DeploymentPlan, Load
 from spaces.site import Site
 
 # The violation of a goal whose metric has no value: as far off as a bound missed by its own size.
@@ -43,8 +43,23 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """A simulation of a plan that is not the one its trial's values come from: a short one, of
+    about `fraction` of the requests.
+    """
+
+    plan: DeploymentPlan
+    fraction: float = 1.0
+
+
+Asked = DeploymentPlan | Sample
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluator:
-    """A function of a plan, free of side effects, that another thread or process may call."""
+    """A function of a plan or a sample of one, free of side effects, that another thread or
+    process may call.
+    """
 
     site: Site
     workloads: tuple[WeightedWorkload, ...]
@@ -69,12 +84,15 @@ class Evaluator:
             problem.seed,
         )
 
-    def __call__(self, plan: DeploymentPlan) -> Evaluation:
-        """The outcome of `plan`: a plan that breaks a rule is not simulated.
+    def __call__(self, asked: Asked) -> Evaluation:
+        """The outcome of what is asked: a plan that breaks a rule is not simulated.
 
         An error of the user's input is raised; any other makes the evaluation `failed`, because
         one plan that breaks the simulator must not end a search.
         """
+        if isinstance(asked, Sample):
+            return self.of_sample(asked)(asked.plan)
+        plan = asked
         started = time.perf_counter()
         refusal = infeasible(plan, self.site)
         if refusal is not None:
@@ -88,6 +106,16 @@ class Evaluator:
         except Exception as error:
             return failed(f"{type(error).__name__}: {error}")
         return judged(found, self.objectives, self.constraints, time.perf_counter() - started)
+
+    def of_sample(self, sample: Sample) -> Evaluator:
+        """The evaluator of a sample; raises `ValueError` where the run cannot be so short."""
+        if sample.fraction == 1.0:
+            return self
+        short = shortened_workloads(self.workloads, sample.plan.load, self.rules, sample.fraction)
+        if short is None:
+            raise ValueError(f"no run of {sample.fraction:g} of the length at {sample.plan.load}")
+        workloads, rules = short
+        return replace(self, workloads=workloads, rules=rules)
 
     def assessed(self, plan: DeploymentPlan, explain: bool = False) -> list[Assessment]:
         """A feasible plan on each of the workloads, all at its load and with the same seed."""
@@ -104,6 +132,20 @@ class Evaluator:
             )
             for one in self.workloads
         ]
+
+
+def shortened_workloads(
+    workloads: Sequence[WeightedWorkload], load: Load | None, rules: LoadRules, fraction: float
+) -> tuple[tuple[WeightedWorkload, ...], LoadRules] | None:
+    """Every workload shortened and the rules of the short runs, or None where one cannot be."""
+    short = [shortened(one.workload, load, rules, fraction) for one in workloads]
+    known = [one for one in short if one is not None]
+    if len(known) < len(short):
+        return None
+    return (
+        tuple(replace(one, workload=w) for one, (w, _) in zip(workloads, known, strict=True)),
+        known[0][1],
+    )
 
 
 def failed(reason: str) -> Evaluation:

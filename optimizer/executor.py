@@ -14,12 +14,12 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent import futures
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from optimizer.evaluate import Evaluation, failed
-from spaces.plan import DeploymentPlan
+from optimizer.evaluate import Asked, Evaluation, failed
 
-Evaluate = Callable[[DeploymentPlan], Evaluation]
+# Of a plan; of a sample of one too, where the study asks for such.
+Evaluate = Callable[[Any], Evaluation]
 POLL_S = 0.1
 # The machine code runs without the interpreter lock, what prepares it does not: at 40 ms an
 # evaluation two threads were worth 1.4 and 1.7 workers, two processes 1.8 and 2.0 (the search of
@@ -37,7 +37,7 @@ class Executor(Protocol):
         ...
 
     def evaluate(
-        self, plans: Sequence[DeploymentPlan], cancelled: Callable[[], bool]
+        self, plans: Sequence[Asked], cancelled: Callable[[], bool]
     ) -> Generator[Evaluation]:
         """The evaluations in the order of `plans`, each as soon as it and those before it are
         there. Ends early when `cancelled` says so; evaluations not yet handed out are dropped.
@@ -65,7 +65,7 @@ class LocalExecutor:
         self._warm = False
 
     def evaluate(
-        self, plans: Sequence[DeploymentPlan], cancelled: Callable[[], bool]
+        self, plans: Sequence[Asked], cancelled: Callable[[], bool]
     ) -> Generator[Evaluation]:
         """The evaluations in order; see `Executor`."""
         if plans and not self._warm:
@@ -89,7 +89,7 @@ class LocalExecutor:
             pool.submit(_nothing)
         return pool
 
-    def _submitted(self, plan: DeploymentPlan) -> Future[Evaluation]:
+    def _submitted(self, plan: Asked) -> Future[Evaluation]:
         try:
             return self._pool.submit(_evaluated if self._processes else self._evaluate, plan)
         except BrokenExecutor as error:  # broken since the last plan was submitted
@@ -98,7 +98,7 @@ class LocalExecutor:
             return broken
 
     def _together(
-        self, plans: Sequence[DeploymentPlan], cancelled: Callable[[], bool]
+        self, plans: Sequence[Asked], cancelled: Callable[[], bool]
     ) -> Generator[Evaluation]:
         submitted = [self._submitted(plan) for plan in plans]
         try:
@@ -116,7 +116,7 @@ class LocalExecutor:
                 future.cancel()
 
     def _one_by_one(
-        self, plans: Sequence[DeploymentPlan], cancelled: Callable[[], bool]
+        self, plans: Sequence[Asked], cancelled: Callable[[], bool]
     ) -> Generator[Evaluation]:
         """The evaluations of plans one of which breaks the pool, so that only that one fails."""
         self._pool = self._new_pool()
@@ -156,7 +156,7 @@ def _nothing() -> None:
     """A task that only needs a worker."""
 
 
-def _evaluated(plan: DeploymentPlan) -> Evaluation:
+def _evaluated(plan: Asked) -> Evaluation:
     return _of_this_process[0](plan)
 
 

@@ -15,7 +15,7 @@ from objectives.metrics import split_name
 from objectives.uncertainty import bands_of
 from optimizer.directory import StudyResults, read_results, read_run
 from optimizer.draws import Parameters, place_of
-from optimizer.evaluate import Evaluation, judged
+from optimizer.evaluate import Asked, Evaluation, Sample, judged
 from optimizer.executor import Executor
 from optimizer.grounds import GROUNDS, changed_grounds, grounds_of, rests_on
 from optimizer.problem import Problem
@@ -77,14 +77,14 @@ class Remembering:
         return self._executor.workers
 
     def evaluate(
-        self, plans: Sequence[DeploymentPlan], cancelled: Callable[[], bool]
+        self, plans: Sequence[Asked], cancelled: Callable[[], bool]
     ) -> Generator[Evaluation]:
-        """The evaluations in order; see `optimizer.executor.Executor`."""
-        new = [plan for plan in plans if plan.point_id not in self._known]
+        """The evaluations in order; see `optimizer.executor.Executor`. Samples are not known."""
+        new = [plan for plan in plans if self._remembered(plan) is None]
         made = self._executor.evaluate(new, cancelled)
         try:
             for plan in plans:
-                evaluation = self._known.get(plan.point_id) or next(made, None)
+                evaluation = self._remembered(plan) or next(made, None)
                 if evaluation is None:
                     return
                 yield evaluation
@@ -94,6 +94,9 @@ class Remembering:
     def close(self) -> None:
         """End the workers of the other."""
         self._executor.close()
+
+    def _remembered(self, asked: Asked) -> Evaluation | None:
+        return None if isinstance(asked, Sample) else self._known.get(asked.point_id)
 
 
 def _reusable(old: StudyResults, problem: Problem) -> tuple[list[str], list[StoredTrial]]:

@@ -86,7 +86,8 @@ class Guide:
         """What speaks against each candidate: plans of its branch that were refused or failed."""
         known = [place for place, row in enumerate(self._rows) if row is not None]
         rows = np.array([self._rows[place] for place in known], dtype=np.int64)
-        lost = [not has_values(self._told[place], self._objectives) for place in known]
+        told = [self._told[place] for place in known]
+        lost = [r.state != "pruned" and not has_values(r, self._objectives) for r in told]
         branches, total = self._candidates.branches(rows), len(self._candidates.tables)
         failed = np.bincount(branches, weights=np.array(lost, dtype=np.float64), minlength=total)
         share = failed / (np.bincount(branches, minlength=total) + 1.0)

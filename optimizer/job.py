@@ -285,7 +285,9 @@ class SearchSettings(Document):
     """How to search; `trials` counts different points, those of earlier runs included.
 
     `patience` ends a search whose hypervolume has not grown in so many evaluations.
-    `warm_starts` are plan files of deployments to try first.
+    `warm_starts` are plan files of deployments to try first. With `short_fraction` each plan is
+    first simulated under so small a part of its requests, and as a whole only where it could still
+    be on the front.
     """
 
     trials: PositiveInt = 300
@@ -294,6 +296,7 @@ class SearchSettings(Document):
     sampler: Annotated[SamplerName, _one_of(*SAMPLERS)] = "auto"
     batch_size: PositiveInt = 8
     patience: PositiveInt | None = None
+    short_fraction: Annotated[float, Field(gt=0, le=0.5)] | None = None
     warm_starts: Annotated[tuple[str, ...], OneOrMore] = ()
 
 

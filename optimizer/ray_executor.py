@@ -12,10 +12,9 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
-from optimizer.evaluate import Evaluation, failed
+from optimizer.evaluate import Asked, Evaluation, failed
 from optimizer.executor import POLL_S, Evaluate
 from spaces.errors import InputError
-from spaces.plan import DeploymentPlan
 
 # How often a plan is tried again whose worker or node is gone, until it counts as the cause.
 RETRIES = 3
@@ -46,7 +45,7 @@ class RayExecutor:
         return int(self._ray.cluster_resources().get("CPU", 0))
 
     def evaluate(
-        self, plans: Sequence[DeploymentPlan], cancelled: Callable[[], bool]
+        self, plans: Sequence[Asked], cancelled: Callable[[], bool]
     ) -> Generator[Evaluation]:
         """The evaluations in order; see `optimizer.executor.Executor`."""
         release = version("servefront")
@@ -120,7 +119,7 @@ def _knock(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
 
 
-def _evaluated(release: str, evaluator: list[Any], plan: DeploymentPlan) -> Evaluation:
+def _evaluated(release: str, evaluator: list[Any], plan: Asked) -> Evaluation:
     """The task: an evaluation by the coordinator's evaluator, which a worker fetches once."""
     here = version("servefront")
     if here != release:

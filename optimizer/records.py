@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import optuna
@@ -17,6 +17,7 @@ from spaces.documents import validated
 from spaces.plan import DeploymentPlan
 
 PLAN, OUTCOME, BATCH_END = "plan", "outcome", "batch_end"
+SHORT, VERDICT = "short", "verdict"
 
 # Told in place of a value that is not known, beside a broken constraint: samplers rank such
 # trials by their violation and do not look at these, but no storage takes infinities everywhere.
@@ -26,15 +27,28 @@ LARGEST_VIOLATION = 1e9
 
 @dataclass(frozen=True, slots=True)
 class StoredTrial:
-    """A told trial: its record and what its evaluation took."""
+    """A told trial: its record, its evaluation, and the short simulation that came before it.
+
+    Without screening, or where the plan's load needs the whole run, `short` is None.
+    """
 
     record: TrialRecord
     evaluation: Evaluation
+    short: Evaluation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTrial:
+    """A trial with its plan, not yet told; `short` is its short simulation, once there is one."""
+
+    trial: optuna.Trial
+    plan: DeploymentPlan
+    short: Evaluation | None = None
 
 
 def stored_trials(study: optuna.Study) -> list[StoredTrial]:
     """All told trials of a study, in order of trial number."""
-    told = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    told = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
     return [stored_outcome(trial.user_attrs, trial.number) for trial in told]
 
 
@@ -54,7 +68,7 @@ def tell(
     objectives: Sequence[Objective],
     same_as: int | None,
 ) -> None:
-    """Put the outcome of a trial into the study.
+    """Put the outcome of a trial into the study: of a pruned one no value, for it has none.
 
     A trial of a run that was killed while it told may have some of its constraints already; they
     are the same, because evaluations are deterministic.
@@ -64,7 +78,10 @@ def tell(
         if rule not in there:
             trial.set_constraint(rule, _finite(size))
     trial.set_user_attr(OUTCOME, _outcome(evaluation, same_as))
-    study.tell(trial, values_to_tell(evaluation, objectives))
+    if evaluation.state == "pruned":
+        study.tell(trial, state=TrialState.PRUNED)
+    else:
+        study.tell(trial, values_to_tell(evaluation, objectives))
 
 
 def plan_data(plan: DeploymentPlan) -> dict[str, Any]:
@@ -86,11 +103,21 @@ def outcome_of(plan: DeploymentPlan, evaluation: Evaluation) -> dict[str, Any]:
 def stored_outcome(data: Mapping[str, Any], number: int) -> StoredTrial:
     """What `tell` and `plan_data` left of a trial, or `outcome_of` of another plan."""
     plan = validated(DeploymentPlan, data[PLAN], f"trial {number}")
-    outcome = dict(data[OUTCOME])
-    same_as = outcome.pop("same_as")
-    bands = {name: (low, high) for name, (low, high) in outcome.pop("bands").items()}
-    evaluation = Evaluation(bands=bands, **outcome)
-    return StoredTrial(record_of(number, plan, evaluation, same_as), evaluation)
+    same_as = data[OUTCOME]["same_as"]
+    evaluation = _evaluation(data[OUTCOME])
+    short = _evaluation(data[SHORT]) if SHORT in data else None
+    return StoredTrial(record_of(number, plan, evaluation, same_as), evaluation, short)
+
+
+def short_data(short: Evaluation) -> dict[str, Any]:
+    """A short simulation as the storage keeps it beside a trial; bands are of whole runs only."""
+    return _outcome(replace(short, bands={}), None)
+
+
+def short_of(trial: FrozenTrial) -> Evaluation | None:
+    """The short simulation of a trial, if there was one."""
+    data = trial.user_attrs.get(SHORT)
+    return None if data is None else _evaluation(data)
 
 
 def record_of(
@@ -109,7 +136,13 @@ def record_of(
     )
 
 
-def _outcome(evaluation: Evaluation, same_as: int | None) -> Mapping[str, Any]:
+def _evaluation(outcome: Mapping[str, Any]) -> Evaluation:
+    kept = {name: value for name, value in outcome.items() if name != "same_as"}
+    bands = {name: (low, high) for name, (low, high) in kept.pop("bands").items()}
+    return Evaluation(bands=bands, **kept)
+
+
+def _outcome(evaluation: Evaluation, same_as: int | None) -> dict[str, Any]:
     return {
         "state": evaluation.state,
         "metrics": dict(evaluation.metrics),

@@ -24,19 +24,22 @@ from optimizer.executor import Executor
 from optimizer.growth import Growth
 from optimizer.job import SearchSettings
 from optimizer.problem import Problem
+from optimizer.promotion import Settled, settled
 from optimizer.proposals import Proposals
 from optimizer.records import (
     BATCH_END,
     PLAN,
+    AskedTrial,
     StoredTrial,
     plan_data,
     plan_of,
     record_of,
+    short_of,
     stored_trials,
     tell,
 )
 from optimizer.sampling import sampler_for
-from spaces.plan import DeploymentPlan
+from optimizer.screening import Screening
 
 # Asking goes on for so many batches of nothing but repeats, then the space counts as exhausted.
 BARREN_BATCHES = 5
@@ -58,14 +61,6 @@ class Watch(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A trial with its plan, not yet told."""
-
-    trial: optuna.Trial
-    plan: DeploymentPlan
-
-
 @dataclass
 class Search:
     """A study at work.
@@ -82,7 +77,9 @@ class Search:
     watch: Watch
     interrupted: Callable[[], str] = lambda: ""
     _growth: Growth = field(init=False)
+    _screening: Screening | None = field(init=False)
     _known: dict[str, StoredTrial] = field(default_factory=dict)
+    _simulated: int = 0
     _repeats: int = 0
     _size: int = 0
     _deadline_s: float = math.inf
@@ -90,6 +87,8 @@ class Search:
     def run(self) -> str:
         """Search until the budget, the time or the space ends, or an interrupt; which it was."""
         self._growth = Growth(self.problem.objectives, self.problem.constraints)
+        fraction = self.settings.short_fraction
+        self._screening = Screening(self.problem, fraction) if fraction else None
         self._recall()
         self._size = self.problem.space.size()
         if self.settings.timeout_s is not None:
@@ -107,6 +106,10 @@ class Search:
     def _remember(self, trial: StoredTrial) -> None:
         self.proposals.told(trial.record)
         self._growth.told(trial.record)
+        if self._screening is not None:
+            self._screening.told(trial)
+        new = trial.record.same_as is None
+        self._simulated += new and trial.record.state != "pruned"
         self._known.setdefault(trial.record.plan.point_id, trial)
         self._repeats = 0 if trial.record.same_as is None else self._repeats + 1
 
@@ -114,8 +117,13 @@ class Search:
         settings = self.settings
         if reason := self._cut_short():
             return reason
-        if len(self._known) >= settings.trials:
+        if self._simulated >= settings.trials:
             return f"the budget of {settings.trials} trials is used"
+        if self._screening is not None and self._screening.cost >= settings.trials:
+            return (
+                f"{self._screening.screened} short simulations have taken as much as the budget "
+                f"of {settings.trials} trials"
+            )
         if len(self._known) >= self._size:
             return f"all {self._size} points of the space are evaluated"
         barren = BARREN_BATCHES * settings.batch_size
@@ -131,7 +139,7 @@ class Search:
             return f"the time limit of {self.settings.timeout_s:g} s is reached"
         return self.interrupted()
 
-    def _batch(self) -> list[_Asked]:
+    def _batch(self) -> list[AskedTrial]:
         """The trials of the batch at work: what an earlier run left of it, then new ones."""
         trials = self.study.get_trials(deepcopy=False)
         left = [t for t in trials if t.state in (TrialState.RUNNING, TrialState.WAITING)]
@@ -142,10 +150,10 @@ class Search:
         return attached + [self._ask(n, end, given.get(n)) for n in range(len(trials), end)]
 
     def _batch_size(self) -> int:
-        left = min(self.settings.trials, self._size) - len(self._known)
+        left = min(self.settings.trials - self._simulated, self._size - len(self._known))
         return min(self.settings.batch_size, left)
 
-    def _ask(self, number: int, end: int, given: Parameters | None) -> _Asked:
+    def _ask(self, number: int, end: int, given: Parameters | None) -> AskedTrial:
         if given is not None and self.proposals.sampler != "nsga2":
             return self._put(number, end, given)
         if given is not None:
@@ -155,7 +163,7 @@ class Search:
         assert trial.number == number, "only the coordinator asks"
         return self._drawn(trial, end)
 
-    def _put(self, number: int, end: int, given: Parameters) -> _Asked:
+    def _put(self, number: int, end: int, given: Parameters) -> AskedTrial:
         """A given trial as a whole: one record in the storage in place of one for each answer."""
         draw = GivenDraw(given)
         plan = self.problem.space.plan(draw)
@@ -168,9 +176,9 @@ class Search:
             )
         )
         added = self.study.get_trials(deepcopy=False)[number]
-        return _Asked(optuna.Trial(self.study, added._trial_id), plan)
+        return AskedTrial(optuna.Trial(self.study, added._trial_id), plan)
 
-    def _attached(self, left: FrozenTrial, end: int) -> _Asked:
+    def _attached(self, left: FrozenTrial, end: int) -> AskedTrial:
         """A trial that an earlier run asked and did not tell."""
         self._sampler_of(left.number)
         if left.state == TrialState.WAITING:
@@ -178,41 +186,68 @@ class Search:
         else:
             trial = optuna.Trial(self.study, left._trial_id)
         plan = plan_of(left)
-        return self._drawn(trial, end) if plan is None else _Asked(trial, plan)
+        if plan is None:
+            return self._drawn(trial, end)
+        return AskedTrial(trial, plan, short_of(left))
 
     def _sampler_of(self, number: int) -> None:
         self.study.sampler = sampler_for(
             self.proposals.sampler, self.settings.seed, number, self.settings.batch_size
         )
 
-    def _drawn(self, trial: optuna.Trial, end: int) -> _Asked:
+    def _drawn(self, trial: optuna.Trial, end: int) -> AskedTrial:
         trial.set_user_attr(BATCH_END, end)
         plan = self.problem.space.plan(TrialDraw(trial))
         trial.set_user_attr(PLAN, plan_data(plan))
-        return _Asked(trial, plan)
+        return AskedTrial(trial, plan)
 
-    def _run_batch(self, batch: Sequence[_Asked]) -> None:
+    def _run_batch(self, batch: Sequence[AskedTrial]) -> None:
         """Evaluate the plans that are new and tell every trial in the order of asking.
 
         When the search is cut short the rest of the batch stays asked, for the next run to tell.
         """
-        new = {a.plan.point_id: a.plan for a in batch if a.plan.point_id not in self._known}
-        plans = list(new.values())
+        first = self._first_of_new(batch)
+        screened = self._screened(list(first.values()))
+        if screened is None:
+            return
+        plans = [one.plan for name, one in first.items() if name not in screened.outcomes]
         with closing(self.executor.evaluate(plans, self._is_cut_short)) as results:
             for asked in batch:
-                known = self._known.get(asked.plan.point_id)
-                evaluation = next(results, None) if known is None else _repeated(known)
-                if evaluation is None:
+                name = asked.plan.point_id
+                if known := self._known.get(name):
+                    self._tell(asked, _repeated(known), same_as=known.record.trial)
+                elif found := screened.outcomes.get(name) or next(results, None):
+                    self._tell(asked, found, short=screened.shorts.get(name))
+                else:
                     return
-                self._tell(asked, evaluation, None if known is None else known.record.trial)
+
+    def _first_of_new(self, batch: Sequence[AskedTrial]) -> dict[str, AskedTrial]:
+        """The trials of points that no trial has been told of, by `point_id`."""
+        first: dict[str, AskedTrial] = {}
+        for asked in batch:
+            if asked.plan.point_id not in self._known:
+                first.setdefault(asked.plan.point_id, asked)
+        return first
+
+    def _screened(self, trials: Sequence[AskedTrial]) -> Settled | None:
+        if self._screening is None:
+            return Settled()
+        return settled(self._screening, trials, self.executor, self._is_cut_short)
 
     def _is_cut_short(self) -> bool:
         return bool(self._cut_short())
 
-    def _tell(self, asked: _Asked, evaluation: Evaluation, same_as: int | None) -> None:
+    def _tell(
+        self,
+        asked: AskedTrial,
+        evaluation: Evaluation,
+        *,
+        same_as: int | None = None,
+        short: Evaluation | None = None,
+    ) -> None:
         tell(self.study, asked.trial, evaluation, self.problem.objectives, same_as)
         record = record_of(asked.trial.number, asked.plan, evaluation, same_as)
-        trial = StoredTrial(record, evaluation)
+        trial = StoredTrial(record, evaluation, short)
         self._remember(trial)
         self.watch.told(trial)
 

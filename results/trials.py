@@ -8,14 +8,15 @@ from typing import Literal
 
 from spaces.plan import DeploymentPlan
 
-TrialState = Literal["complete", "infeasible", "failed"]
+TrialState = Literal["complete", "infeasible", "failed", "pruned"]
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
     """One trial: the plan at its load, what was measured, or why nothing was.
 
-    `metrics` and `bands` are empty unless the trial is complete. `violations` holds one number for
+    `metrics` and `bands` are empty unless the trial is complete. A `pruned` one was simulated
+    short and not promoted to the whole run; `reason` says why. `violations` holds one number for
     each constraint and rule, zero or less where it is kept. `same_as` names the earlier trial that
     asked for the same point, whose values this one repeats.
     """

@@ -4,6 +4,7 @@ from objectives.workload.load import OfferedLoad, first, fitting
 from objectives.workload.offering import LoadRules, offered, offers
 from objectives.workload.parquet import read_parquet, write_parquet
 from objectives.workload.readers import ColumnMapping, TraceRead, read_trace
+from objectives.workload.shortening import shortened
 from objectives.workload.statistics import describe, prefix_hit_tokens
 from objectives.workload.synthetic import SyntheticSpec, generate
 from objectives.workload.turns import TurnTokens, turn_tokens
@@ -27,6 +28,7 @@ __all__ = [
     "prefix_hit_tokens",
     "read_parquet",
     "read_trace",
+    "shortened",
     "turn_tokens",
     "write_parquet",
 ]
