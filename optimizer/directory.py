@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import platform
@@ -15,6 +17,8 @@ import optuna
 
 from objectives.goals import Constraint, Objective
 from optimizer.beginning import baseline_of, sampler_of
+from optimizer.candidates import wanted_metrics
+from optimizer.evaluate import Evaluation
 from optimizer.importance import importances
 from optimizer.job import Job
 from optimizer.records import StoredTrial, stored_trials
@@ -171,14 +175,19 @@ def started_run(name: str, url: str | None, job: Job) -> dict[str, Any]:
 
 def finished_run(results: StudyResults, seconds: float, stop_reason: str) -> dict[str, Any]:
     """What run.json says at the end; counts are of the whole study, `seconds` of this run."""
-    unique = [trial for trial in results.trials if trial.record.same_as is None]
+    first = [trial for trial in results.trials if trial.record.same_as is None]
+    unique = [trial for trial in first if trial.record.state != "pruned"]
+    shorts = [trial.short for trial in first if trial.short is not None]
     states = [trial.record.state for trial in unique]
     return {
         "seconds": round(seconds, 3),
         "evaluation_seconds": round(sum(t.evaluation.seconds for t in unique), 3),
         "trials": len(results.trials),
         "unique": len(unique),
-        "cached": len(results.trials) - len(unique),
+        "cached": len(results.trials) - len(first),
+        "pruned": len(first) - len(unique),
+        "short_simulations": len(shorts),
+        "short_simulated_requests": sum(short.simulated_requests for short in shorts),
         "feasible": sum(trial.record.feasible for trial in unique),
         "infeasible": states.count("infeasible"),
         "failed": states.count("failed"),
@@ -198,13 +207,15 @@ def write_job(directory: Path, job: Job) -> None:
 
 
 def write_tables(directory: Path, results: StudyResults) -> None:
-    """Write trials.csv, front.csv, front.json, history.csv, timings.csv and, where the job names a
-    baseline, baseline.csv.
+    """Write trials.csv, front.csv, front.json, history.csv, timings.csv; where the job names a
+    baseline, baseline.csv; where there were short simulations, short.csv.
     """
     write_results(directory, results.records, results.front)
     write_atomically(directory / "history.csv", _history_table(results))
     if results.baseline:
         write_atomically(directory / "baseline.csv", to_csv(trials_frame(results.baseline)))
+    if any(trial.short is not None for trial in results.trials):
+        write_atomically(directory / "short.csv", short_table(results))
     write_atomically(directory / "timings.csv", _timings(results.trials))
 
 
@@ -230,6 +241,25 @@ def write_review(directory: Path, results: StudyResults) -> None:
     )
 
 
+def short_table(results: StudyResults) -> str:
+    """The short simulations: what they found of the goals, and what became of their plans.
+
+    These are no values of trials. `state` is `pruned` where the plan was not promoted.
+    """
+    metrics = wanted_metrics(results.objectives, results.constraints)
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    columns = [f"{metric}_short" for metric in metrics]
+    rows.writerow(["trial", "point_id", "state", "simulated_requests", *columns])
+    for trial in results.trials:
+        if trial.short is not None:
+            record, found = trial.record, trial.short.metrics
+            values = [repr(found[name]) if name in found else "" for name in metrics]
+            asked = trial.short.simulated_requests
+            rows.writerow([record.trial, record.plan.point_id, record.state, asked, *values])
+    return text.getvalue()
+
+
 def _history_table(results: StudyResults) -> str:
     """The hypervolume after each trial."""
     pairs = zip(results.records, _history(results), strict=False)
@@ -248,8 +278,14 @@ def _budget(job: Job) -> str:
 
 
 def _timings(trials: Sequence[StoredTrial]) -> str:
+    """Seconds of each trial's simulation, and of the short one before it (empty without)."""
     rows = [
-        f"{t.record.trial},{t.evaluation.seconds:.6f},{t.evaluation.simulation_cpu_s:.6f}"
+        f"{t.record.trial},{_seconds(t.evaluation)},{_seconds(t.short) if t.short else ','}"
         for t in trials
     ]
-    return "\n".join(["trial,seconds,simulation_cpu_s", *rows]) + "\n"
+    heading = "trial,seconds,simulation_cpu_s,short_seconds,short_simulation_cpu_s"
+    return "\n".join([heading, *rows]) + "\n"
+
+
+def _seconds(found: Evaluation) -> str:
+    return f"{found.seconds:.6f},{found.simulation_cpu_s:.6f}"

@@ -10,11 +10,11 @@ others shows to be missing (equations 5.10 to 5.12).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
 from scipy.spatial.distance import cdist
 
 Values = npt.NDArray[np.float64]
@@ -33,56 +33,82 @@ class Prediction:
     deviation: Values
 
 
-def predicted(known: Values, residuals: Values, asked: Values) -> Prediction:
-    """What the `residuals` [k] of plans `known` [k, feature] say of those `asked` [n, feature].
+@dataclass(frozen=True)
+class ErrorModel:
+    """What the plans known so far tell of others."""
 
-    At least two plans must be known. Features are scaled by their spread over the known plans.
-    """
-    centre, spread = known.mean(axis=0), known.std(axis=0)
-    scale = np.where(spread > 1e-9, spread, 1.0)
-    inputs, questions = (known - centre) / scale, (asked - centre) / scale
-    fits = [_Fit.of(inputs, residuals, *at) for at in product(LENGTHS, NOISE_SHARES)]
-    best = max(fits, key=lambda fit: fit.log_likelihood)
-    return best.at(questions)
+    centre: Values
+    scale: Values
+    fit: _Fit
+
+    @classmethod
+    def of(cls, known: Values, residuals: Values) -> ErrorModel:
+        """Learned from the `residuals` [k] of at least two plans of some features [k, feature].
+
+        Features are scaled by their spread over the known plans.
+        """
+        centre, spread = known.mean(axis=0), known.std(axis=0)
+        scale = np.where(spread > 1e-9, spread, 1.0)
+        inputs = (known - centre) / scale
+        spectra = [(at, np.linalg.eigh(_correlation(inputs, inputs, at))) for at in LENGTHS]
+        fits = [
+            _Fit.of(inputs, residuals, length, noise, spectrum)
+            for (length, spectrum), noise in product(spectra, NOISE_SHARES)
+        ]
+        return cls(centre, scale, max(fits, key=lambda fit: fit.log_likelihood))
+
+    def at(self, asked: Values) -> Prediction:
+        """What whole runs of other plans [n, feature] would be off by."""
+        return self.fit.at((asked - self.centre) / self.scale)
 
 
 @dataclass(frozen=True)
 class _Fit:
-    """The process at one length and share of noise; `inverse` is that of the correlations."""
+    """The process at one length and share of noise; `vectors` [k, k] and `precisions` [k] make the
+    inverse of the correlations, noise included.
+    """
 
     inputs: Values
     length: float
     noise: float
-    inverse: Values
+    vectors: Values
+    precisions: Values
     mean: float
     weights: Values
     variance: float
     log_likelihood: float
 
     @classmethod
-    def of(cls, inputs: Values, values: Values, length: float, noise: float) -> _Fit:
+    def of(
+        cls,
+        inputs: Values,
+        values: Values,
+        length: float,
+        noise: float,
+        spectrum: tuple[Values, Values],
+    ) -> _Fit:
+        eigenvalues, vectors = spectrum
+        precisions = 1.0 / (np.maximum(eigenvalues, 0.0) + noise)
+        ones, turned = vectors.sum(axis=0), values @ vectors
+        mean = float((ones * precisions) @ turned / ((ones * precisions) @ ones))
+        weights = vectors @ (precisions * (turned - mean * ones))
         count = len(values)
-        matrix = _correlation(inputs, inputs, length) + noise * np.eye(count)
-        factor = cho_factor(matrix, lower=True)
-        inverse = cho_solve(factor, np.eye(count))
-        mean = float((inverse @ values).sum() / inverse.sum())
-        weights = inverse @ (values - mean)
         variance = max(float((values - mean) @ weights) / count, LEAST_DEVIATION**2)
-        half_log_determinant = float(np.log(np.diag(factor[0])).sum())
-        likelihood = -0.5 * count * float(np.log(variance)) - half_log_determinant
-        return cls(inputs, length, noise, inverse, mean, weights, variance, likelihood)
+        likelihood = 0.5 * float(np.log(precisions).sum()) - 0.5 * count * float(np.log(variance))
+        return cls(inputs, length, noise, vectors, precisions, mean, weights, variance, likelihood)
 
     def at(self, questions: Values) -> Prediction:
         """The prediction of a new simulation, its own noise included."""
         near = _correlation(questions, self.inputs, self.length)
-        explained = np.einsum("nk,kl,nl->n", near, self.inverse, near)
+        explained = ((near @ self.vectors) ** 2) @ self.precisions
         variance = self.variance * np.maximum(1.0 + self.noise - explained, self.noise)
-        deviation = np.sqrt(variance) * self._widening()
+        deviation = np.sqrt(variance) * self.widening
         return Prediction(self.mean + near @ self.weights, np.maximum(deviation, LEAST_DEVIATION))
 
-    def _widening(self) -> float:
+    @cached_property
+    def widening(self) -> float:
         """Root mean square of the errors, in deviations, of each known plan told by the others."""
-        own = np.diag(self.inverse)
+        own = (self.vectors**2) @ self.precisions
         errors = self.weights / np.sqrt(own * self.variance)
         return max(1.0, float(np.sqrt((errors**2).mean())))
 

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from optimizer.candidates import wanted_metrics
-from optimizer.error_model import predicted
+from optimizer.error_model import ErrorModel
 from optimizer.evaluate import Evaluation, Sample, shortened_workloads
+from optimizer.guide import fitted_size
 from optimizer.problem import Problem
 from optimizer.records import StoredTrial
 from results.trials import TrialRecord
@@ -26,7 +27,7 @@ from spaces.plan import TOPOLOGY_ROLES, DeploymentPlan, Load
 Values = npt.NDArray[np.float64]
 
 # Plans simulated both ways before any plan is pruned, and the latest from which is learned.
-LEAST_PAIRS, MOST_PAIRS = 16, 300
+LEAST_PAIRS, MOST_PAIRS = 16, 200
 # Standard deviations of luck a plan may need to be on the front and still be promoted.
 MOST_LUCK = 2.0
 
@@ -54,6 +55,8 @@ class Screening:
     _whole_requests: int = 0
     _pairs: list[tuple[Values, Values]] = field(default_factory=list)
     _front: list[Values] = field(default_factory=list)
+    _models: list[ErrorModel | None] = field(default_factory=list)
+    _models_of: int = 0
     _possible: dict[Load | None, bool] = field(default_factory=dict)
 
     @property
@@ -118,17 +121,24 @@ class Screening:
 
         Each metric is told by the pairs that have it; the deviation is infinite where none do.
         """
-        told = self._pairs[-MOST_PAIRS:]
-        known = np.array([about for about, _ in told])
-        residuals = np.array([residual for _, residual in told])
         mean, deviation = short.copy(), np.full_like(short, np.inf)
-        for column in range(short.shape[1]):
-            there = np.isfinite(residuals[:, column])
-            if there.sum() >= LEAST_PAIRS:
-                found = predicted(known[there], residuals[there, column], features)
+        for column, model in enumerate(self._learned()):
+            if model is not None:
+                found = model.at(features)
                 mean[:, column] += found.mean
                 deviation[:, column] = found.deviation
         return mean, deviation
+
+    def _learned(self) -> list[ErrorModel | None]:
+        """A model for each metric, learned anew when a tenth more plans are known both ways."""
+        size = fitted_size(len(self._pairs))
+        if size != self._models_of:
+            told = self._pairs[max(0, size - MOST_PAIRS) : size]
+            known = np.array([about for about, _ in told])
+            residuals = np.array([residual for _, residual in told])
+            self._models = [_model(known, column) for column in residuals.T]
+            self._models_of = size
+        return self._models
 
     def _against_front(self, mean: Values, deviation: Values) -> Values:
         gains = mean[:, : self._goals] * self._signs
@@ -183,12 +193,19 @@ class Screening:
         return np.array([1.0 if goal.direction == "maximize" else -1.0 for goal in goals])
 
 
+def _model(known: Values, residuals: Values) -> ErrorModel | None:
+    there = np.isfinite(residuals)
+    if there.sum() < LEAST_PAIRS:
+        return None
+    return ErrorModel.of(known[there], residuals[there])
+
+
 def _verdict(needed: float, *, whole_run: bool) -> Verdict:
     if whole_run:
         return Verdict(True, "its load needs the whole run")
     if needed == -math.inf:
         return Verdict(True, "too little is known of short runs")
-    told = f"needs {needed:.1f} standard deviations of luck to be on the front"
+    told = f"its short run is {needed:.1f} standard deviations short of the front"
     return Verdict(needed <= MOST_LUCK, f"{told}, {MOST_LUCK:g} are allowed")
 
 

@@ -31,7 +31,7 @@ class Refusal:
 def count_refusals(trials: Sequence[TrialRecord]) -> tuple[Refusal, ...]:
     """Every rule that kept a trial from being feasible, the most frequent first.
 
-    A trial that breaks several rules is counted under each of them.
+    A trial that breaks several rules is counted under each of them; a pruned one breaks none.
     """
     broken: dict[tuple[Stage, str], list[tuple[float, TrialRecord]]] = {}
     for trial in sorted(trials, key=lambda trial: trial.trial):
@@ -47,7 +47,7 @@ def refusals_in_words(trials: Sequence[TrialRecord]) -> str:
 
 
 def _broken_rules(trial: TrialRecord) -> Iterable[tuple[str, float]]:
-    if trial.feasible:
+    if trial.feasible or trial.state == "pruned":
         return ()
     beyond = [(rule, size) for rule, size in trial.violations.items() if not size <= 0]
     return beyond or [(trial.reason or "no reason recorded", math.nan)]

@@ -184,6 +184,11 @@ def _set_aside(trials: Sequence[TrialRecord], front: ParetoFront) -> list[str]:
     repeats = sum(trial.same_as is not None for trial in trials)
     blind = sum(t.feasible and not has_values(t, front.objectives) for t in trials)
     sentences = []
+    pruned = sum(trial.state == "pruned" and trial.same_as is None for trial in trials)
+    if pruned:
+        sentences.append(
+            f"Plans that a short simulation showed to be too far from the front: {pruned:,}."
+        )
     if repeats:
         sentences.append(f"Trials that asked again for an earlier point: {repeats:,}.")
     if blind:

@@ -41,7 +41,7 @@ class Progress:
         self._objectives = objectives
         self._constraints = constraints
         self._records: list[TrialRecord] = []
-        self._earlier = self._requests = self._unique = self._feasible = 0
+        self._earlier = self._requests = self._unique = self._feasible = self._pruned = 0
         self._started = self._last_line = time.monotonic()
         self._front_at = -FRONT_EVERY_S
         self._front = ""
@@ -66,7 +66,8 @@ class Progress:
     def begin(self, trials: Sequence[StoredTrial]) -> None:
         """Count the trials of earlier runs."""
         self._records = [trial.record for trial in trials]
-        self._unique = self._earlier = sum(r.same_as is None for r in self._records)
+        self._unique = self._earlier = sum(_is_whole(record) for record in self._records)
+        self._pruned = sum(r.state == "pruned" and r.same_as is None for r in self._records)
         self._feasible = sum(r.feasible and r.same_as is None for r in self._records)
         if self._earlier:
             say(f"going on with a study of {self._earlier} evaluations")
@@ -77,8 +78,10 @@ class Progress:
         """Count a trial, and say something if it is time to."""
         self._records.append(trial.record)
         self._requests += trial.evaluation.simulated_requests
+        self._requests += trial.short.simulated_requests if trial.short is not None else 0
         new = trial.record.same_as is None
-        self._unique += new
+        self._unique += _is_whole(trial.record)
+        self._pruned += new and trial.record.state == "pruned"
         self._feasible += new and trial.record.feasible
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self._unique, state=self._state())
@@ -99,7 +102,8 @@ class Progress:
             self._front_at, self._front = now, self._front_words()
         rate = self._requests / max(now - self._started, 1e-9)
         rate_words = f"{format_value(round(rate))} simulated requests/s"
-        return f"{self._feasible} feasible, {self._front}, {rate_words}"
+        pruned = f"{self._pruned} pruned, " if self._pruned else ""
+        return f"{self._feasible} feasible, {pruned}{self._front}, {rate_words}"
 
     def _front_words(self) -> str:
         front = pareto_front(self._records, self._objectives, constraints=self._constraints)
@@ -114,6 +118,11 @@ class Progress:
         elapsed_s = time.monotonic() - self._started
         left_s = elapsed_s / done * max(self._budget - self._unique, 0)
         return f"about {min(left_s, max(self._timeout_s - elapsed_s, 0)):.0f} s left"
+
+
+def _is_whole(record: TrialRecord) -> bool:
+    """Whether a trial counts in the budget: a point for the first time, not only screened."""
+    return record.same_as is None and record.state != "pruned"
 
 
 def _bar(budget: int) -> Bar:

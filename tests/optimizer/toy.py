@@ -21,7 +21,7 @@ from optimizer.beginning import SAMPLER, SEEDS, begun
 from optimizer.directory import NAME_IN_OWN_JOURNAL
 from optimizer.draws import Parameters
 from optimizer.evaluate import Evaluation, failed, judged
-from optimizer.executor import LocalExecutor
+from optimizer.executor import Evaluate, LocalExecutor
 from optimizer.executors import opened_executor
 from optimizer.job import Job
 from optimizer.problem import Problem, prepare
@@ -197,6 +197,7 @@ def searched(
     workers: int = 1,
     seconds: float = 0.0,
     known: Sequence[Parameters] | None = (),
+    evaluate: Evaluate | None = None,
     **search: Any,
 ) -> Silent:
     """The search alone, on the journal of `directory`: no lock and no files.
@@ -206,7 +207,7 @@ def searched(
     problem = prepare(job)
     directory.mkdir(exist_ok=True)
     watch = Silent()
-    executor = LocalExecutor(evaluator(problem, seconds), workers)
+    executor = LocalExecutor(evaluate or evaluator(problem, seconds), workers)
     study = open_study(open_storage(directory, None), STUDY, problem.objectives)
     if SEEDS not in study.user_attrs:
         study.set_user_attr(SEEDS, list(known or ()))
