@@ -22,10 +22,17 @@ from optimizer.evaluate import Evaluation
 from optimizer.importance import importances
 from optimizer.job import Job
 from optimizer.records import StoredTrial, stored_trials
+from optimizer.replication import contenders_of, in_words, settled_of
 from optimizer.storage import HIDDEN, JOURNAL, anchored, open_storage, without_password
 from results.files import write_atomically
-from results.front import ParetoFront, hypervolume_history, pareto_front
+from results.front import (
+    ParetoFront,
+    default_reference_point,
+    hypervolume_history,
+    pareto_front,
+)
 from results.plots import draw_front
+from results.replication import settled_records
 from results.report import write_report
 from results.tables import to_csv, trials_frame, write_results
 from results.trials import TrialRecord
@@ -41,7 +48,11 @@ STORAGE_VARIABLE = "SERVEFRONT_STORAGE"
 
 @dataclass(frozen=True, slots=True)
 class StudyResults:
-    """What a study has found so far, made from its storage alone."""
+    """What a study has found so far, made from its storage alone.
+
+    `records` hold the values of trials. `settled` are the same with what replications say of some
+    of them, and `front` is made of those.
+    """
 
     study: optuna.Study
     job: Job
@@ -50,6 +61,7 @@ class StudyResults:
     front: ParetoFront
     notes: tuple[str, ...]
     baseline: tuple[TrialRecord, ...] = ()
+    settled: tuple[TrialRecord, ...] = ()
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -67,9 +79,29 @@ def results_of(study: optuna.Study) -> StudyResults:
     job = validated(Job, study.user_attrs["job"], f"study {study.study_name}")
     trials = tuple(stored_trials(study))
     records = tuple(trial.record for trial in trials)
-    front = pareto_front(records, job.goals, constraints=job.bounds)
-    notes = tuple(study.user_attrs.get("notes", ()))
-    return StudyResults(study, job, trials, records, front, notes, baseline_of(study))
+    settled, told = _settled(study, job, records)
+    reference = default_reference_point(records, job.goals, job.bounds)
+    again = [record for record in settled if record.replicated is not None]
+    front = pareto_front(again or settled, job.goals, reference)
+    notes = (*study.user_attrs.get("notes", ()), *told)
+    return StudyResults(study, job, trials, records, front, notes, baseline_of(study), settled)
+
+
+def _settled(
+    study: optuna.Study, job: Job, records: Sequence[TrialRecord]
+) -> tuple[tuple[TrialRecord, ...], tuple[str, ...]]:
+    """The records with what replications say of some of them, and that in sentences."""
+    ended = settled_of(study, len(records))
+    if ended is None:
+        return tuple(records), ()
+    contenders = contenders_of(study, ended, records)
+    again = settled_records(contenders, job.goals, job.bounds, ended.confidence)
+    known = {record.trial: record for record in again}
+    settled = tuple(known.get(record.trial, record) for record in records)
+    luck = pareto_front(records, job.goals, constraints=job.bounds)
+    kept = {point.plan.point_id for point in pareto_front(again, job.goals).points}
+    lost = sum(point.plan.point_id not in kept for point in luck.points)
+    return settled, tuple(in_words(ended, lost, len(luck.points)))
 
 
 def read_results(directory: Path, storage_url: str | None = None) -> StudyResults:
@@ -224,7 +256,7 @@ def write_review(directory: Path, results: StudyResults) -> None:
     title = f"{results.job.model} on {_budget(results.job)}"
     draw_front(
         directory / "front.png",
-        results.records,
+        results.settled,
         results.front,
         title=title,
         baseline=results.baseline,
@@ -233,7 +265,7 @@ def write_review(directory: Path, results: StudyResults) -> None:
         directory / "report.html",
         title=title,
         job_yaml=dump_yaml(results.job.resolved()),
-        trials=results.records,
+        trials=results.settled,
         front=results.front,
         history=_history(results),
         notes=(*results.notes, *baseline_in_words(results.baseline, results.objectives)),

@@ -12,7 +12,7 @@ from objectives.goals import Constraint, Objective
 from objectives.slo import Slo
 from objectives.weighted import WeightedWorkload, Worth, worth
 from objectives.workload import LoadRules, shortened
-from optimizer.problem import Problem
+from optimizer.problem import Draw, Problem
 from results.trials import TrialState
 from spaces.errors import ServefrontError
 from spaces.feasibility import infeasible
@@ -45,11 +45,12 @@ class Evaluation:
 @dataclass(frozen=True, slots=True)
 class Sample:
     """A simulation of a plan that is not the one its trial's values come from: a short one, of
-    about `fraction` of the requests.
+    about `fraction` of the requests, or one with the draws of another `replication`.
     """
 
     plan: DeploymentPlan
     fraction: float = 1.0
+    replication: int = 1
 
 
 Asked = DeploymentPlan | Sample
@@ -69,6 +70,7 @@ class Evaluator:
     prices: Mapping[str, float]
     rules: LoadRules
     seed: int
+    redrawn: tuple[Draw, ...] = ()
 
     @classmethod
     def of(cls, problem: Problem) -> Evaluator:
@@ -82,6 +84,7 @@ class Evaluator:
             problem.prices,
             problem.rules,
             problem.seed,
+            problem.redrawn,
         )
 
     def __call__(self, asked: Asked) -> Evaluation:
@@ -109,6 +112,9 @@ class Evaluator:
 
     def of_sample(self, sample: Sample) -> Evaluator:
         """The evaluator of a sample; raises `ValueError` where the run cannot be so short."""
+        if sample.replication > 1:
+            draw = self.redrawn[sample.replication - 2]
+            return replace(self, site=draw.site, workloads=draw.workloads, seed=draw.seed)
         if sample.fraction == 1.0:
             return self
         short = shortened_workloads(self.workloads, sample.plan.load, self.rules, sample.fraction)

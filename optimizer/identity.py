@@ -1,7 +1,7 @@
 """Which job a study belongs to: it continues under the same job only.
 
-A study made of two jobs would hold values that cannot be compared. Only the budget and the time
-limit may change, for they say how long to search, not what for.
+A study made of two jobs would hold values that cannot be compared. Only the budget, the time limit
+and what is replicated after the search may change, for they say how long to search, not what for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from optimizer.job import Job
 from optimizer.problem import Problem
 from spaces.errors import InputError
 
-_FREE = {"search.trials", "search.timeout_s", "search.patience"}
+_FREE = {
+    f"search.{key}" for key in ("trials", "timeout_s", "patience", "replications", "confidence")
+}
 _ABSENT = "nothing"
 
 

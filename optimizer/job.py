@@ -287,7 +287,8 @@ class SearchSettings(Document):
     `patience` ends a search whose hypervolume has not grown in so many evaluations.
     `warm_starts` are plan files of deployments to try first. With `short_fraction` each plan is
     first simulated under so small a part of its requests, and as a whole only where it could still
-    be on the front.
+    be on the front. After the search the points near the front are simulated again with other
+    draws, up to `replications` times in all, until its order is sure at this `confidence`.
     """
 
     trials: PositiveInt = 300
@@ -297,6 +298,8 @@ class SearchSettings(Document):
     batch_size: PositiveInt = 8
     patience: PositiveInt | None = None
     short_fraction: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    replications: Annotated[int, Field(ge=1, le=100)] = 1
+    confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.95
     warm_starts: Annotated[tuple[str, ...], OneOrMore] = ()
 
 

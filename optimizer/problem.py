@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,10 +44,20 @@ ROUNDS_FOR_STEADY_STATE = 4
 
 
 @dataclass(frozen=True, slots=True)
+class Draw:
+    """What a seed draws: the requests, what a site must hold for them, and by `seed` the rest."""
+
+    seed: int
+    site: Site
+    workloads: tuple[WeightedWorkload, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """What is searched and how a plan is judged.
 
-    `rules` say how the loads are sent; `seed` is the simulation's. `facts_digest` names the
+    `rules` say how the loads are sent; `seed` is the simulation's. `redrawn` are the draws of the
+    replications after the first. `facts_digest` names the
     catalogue's entries and the trace the answers rest on. `notes` say in sentences what was left
     out, and which figures are estimates.
     """
@@ -63,6 +73,7 @@ class Problem:
     seed: int
     notes: tuple[str, ...]
     facts_digest: Mapping[str, str]
+    redrawn: tuple[Draw, ...] = ()
 
 
 def posed(path: Path, **search: float | None) -> tuple[Job, Problem]:
@@ -82,7 +93,7 @@ def prepare(job: Job) -> Problem:
     """
     model = catalog.model(job.model)
     limit = min(job.max_model_len or model.max_context_tokens, model.max_context_tokens)
-    served = [_served(index, job, limit) for index in range(len(job.workload))]
+    served = [_served(index, job, limit, job.search.seed) for index in range(len(job.workload))]
     workloads = tuple(one for one, _ in served)
     site = _site(job, model, [one.workload for one in workloads])
     base = _base_plan(job, site)
@@ -113,6 +124,7 @@ def prepare(job: Job) -> Problem:
             for one in workloads
             for note in _noted(one, _few_rounds(one.workload, loads, rules), several)
         ),
+        *_what_replications_draw(job),
         *_estimates(job, site),
     )
     return Problem(
@@ -127,6 +139,10 @@ def prepare(job: Job) -> Problem:
         seed=job.search.seed,
         notes=notes,
         facts_digest=_facts_digest(job, site),
+        redrawn=tuple(
+            _redrawn(number, job, site, workloads, limit)
+            for number in range(2, job.search.replications + 1)
+        ),
     )
 
 
@@ -161,10 +177,49 @@ def _rates(low: float, high: float) -> list[float]:
     return sorted({low, *(rate for rate in rounded if low < rate < high), high})
 
 
-def _served(index: int, job: Job, limit: int) -> tuple[WeightedWorkload, tuple[str, ...]]:
+def replication_seed(seed: int, number: int) -> int:
+    """The seed of a replication, the study's own for the first; unrelated to its neighbours'."""
+    if number == 1:
+        return seed
+    digest = hashlib.sha256(f"{seed}/replication/{number}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+def _redrawn(
+    number: int, job: Job, site: Site, workloads: Sequence[WeightedWorkload], limit: int
+) -> Draw:
+    """A further replication: what is drawn is drawn anew, the same for every plan.
+
+    The requests of a trace stay, for they are no draw.
+    """
+    seed = replication_seed(job.search.seed, number)
+    drawn = tuple(
+        one if choice.trace is not None else _served(index, job, limit, seed)[0]
+        for index, (one, choice) in enumerate(zip(workloads, job.workload, strict=True))
+    )
+    requests = [one.workload for one in drawn]
+    own = replace(
+        site,
+        longest_request_tokens=_longest_request(requests),
+        longest_input_tokens=_longest_input(requests),
+    )
+    return Draw(seed, own, drawn)
+
+
+def _longest_request(workloads: Sequence[Workload]) -> int:
+    return max(int((one.input_tokens + one.output_tokens).max()) for one in workloads)
+
+
+def _longest_input(workloads: Sequence[Workload]) -> int:
+    return max(int(one.input_tokens.max()) for one in workloads)
+
+
+def _served(
+    index: int, job: Job, limit: int, seed: int
+) -> tuple[WeightedWorkload, tuple[str, ...]]:
     """The requests of a workload that fit into a context of `limit` tokens, and what to tell."""
     choice = job.workload[index]
-    everything, told = _requests(choice, job.search.seed)
+    everything, told = _requests(choice, seed)
     workload, dropped = fitting(everything, limit, choice.overflow)
     if not len(workload):
         shortest = int((everything.input_tokens + everything.output_tokens).min())
@@ -203,10 +258,8 @@ def _site(job: Job, model: ModelSpec, workloads: Sequence[Workload]) -> Site:
         chips={kind: catalog.chip(kind) for kind in job.chips},
         engines={name: catalog.engine(name) for name in named(job.engine)},
         budget={kind: ChipBudget(r.min, r.max) for kind, r in job.chips.items()},
-        longest_request_tokens=max(
-            int((w.input_tokens + w.output_tokens).max()) for w in workloads
-        ),
-        longest_input_tokens=max(int(w.input_tokens.max()) for w in workloads),
+        longest_request_tokens=_longest_request(workloads),
+        longest_input_tokens=_longest_input(workloads),
         operator_costs=job.operator_costs,
         calibration=None if job.calibration is None else load_calibration(Path(job.calibration)),
     )
@@ -313,6 +366,28 @@ def _few_rounds(
             f"the workload has {len(workload)} requests, fewer than {ROUNDS_FOR_STEADY_STATE} "
             f"for each of the {most} users of the highest load: start and end weigh in there"
         )
+
+
+def _what_replications_draw(job: Job) -> Iterator[str]:
+    """What differs between replications: not the requests of a trace."""
+    if job.search.replications == 1:
+        return
+    rules = job.load.rules_of_run if job.load else LoadRules()
+    traces = [choice.called for choice in job.workload if choice.trace is not None]
+    drawn = {
+        f"the requests of {', '.join(c.called for c in job.workload if c.trace is None)}": (
+            len(traces) < len(job.workload)
+        ),
+        "arrivals": rules.arrivals is not None,
+        "where the first sessions begin": rules.start[0] != rules.start[1],
+        "which drafts are accepted": job.speculation is not None,
+    }
+    names = [name for name, there in drawn.items() if there]
+    if names:
+        yield f"replications draw anew: {', '.join(names)}"
+    if traces:
+        alike = "" if names else "; nothing else is drawn, so replications are alike"
+        yield f"the requests of {', '.join(traces)} stay the same in all replications{alike}"
 
 
 def _estimates(job: Job, site: Site) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 
 from optimizer.evaluate import Evaluation
 from optimizer.executor import Executor
-from optimizer.records import SHORT, VERDICT, AskedTrial, short_data
+from optimizer.records import SHORT, VERDICT, AskedTrial, sample_data
 from optimizer.screening import Screening, Verdict
 
 
@@ -72,7 +72,7 @@ def _short_simulations(
             short = next(results, None)
             if short is None:
                 return None
-            trial.trial.set_user_attr(SHORT, short_data(short))
+            trial.trial.set_user_attr(SHORT, sample_data(short))
             found[trial.plan.point_id] = short
     return found
 

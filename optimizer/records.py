@@ -104,20 +104,20 @@ def stored_outcome(data: Mapping[str, Any], number: int) -> StoredTrial:
     """What `tell` and `plan_data` left of a trial, or `outcome_of` of another plan."""
     plan = validated(DeploymentPlan, data[PLAN], f"trial {number}")
     same_as = data[OUTCOME]["same_as"]
-    evaluation = _evaluation(data[OUTCOME])
-    short = _evaluation(data[SHORT]) if SHORT in data else None
+    evaluation = stored_evaluation(data[OUTCOME])
+    short = stored_evaluation(data[SHORT]) if SHORT in data else None
     return StoredTrial(record_of(number, plan, evaluation, same_as), evaluation, short)
 
 
-def short_data(short: Evaluation) -> dict[str, Any]:
-    """A short simulation as the storage keeps it beside a trial; bands are of whole runs only."""
-    return _outcome(replace(short, bands={}), None)
+def sample_data(found: Evaluation) -> dict[str, Any]:
+    """The evaluation of a sample as the storage keeps it beside the trials, without bands."""
+    return _outcome(replace(found, bands={}), None)
 
 
 def short_of(trial: FrozenTrial) -> Evaluation | None:
     """The short simulation of a trial, if there was one."""
     data = trial.user_attrs.get(SHORT)
-    return None if data is None else _evaluation(data)
+    return None if data is None else stored_evaluation(data)
 
 
 def record_of(
@@ -136,7 +136,8 @@ def record_of(
     )
 
 
-def _evaluation(outcome: Mapping[str, Any]) -> Evaluation:
+def stored_evaluation(outcome: Mapping[str, Any]) -> Evaluation:
+    """An evaluation as `tell` or `short_data` left it."""
     kept = {name: value for name, value in outcome.items() if name != "same_as"}
     bands = {name: (low, high) for name, (low, high) in kept.pop("bands").items()}
     return Evaluation(bands=bands, **kept)

@@ -34,6 +34,8 @@ from optimizer.interrupt import Interrupt
 from optimizer.job import Job
 from optimizer.patience import patiently
 from optimizer.problem import Problem
+from optimizer.records import stored_trials
+from optimizer.replication import settle
 from optimizer.storage import open_study, opened_storage, repair_journal
 from optimizer.study import Search, Watch
 
@@ -137,12 +139,28 @@ def _searched(search: Search, place: _Place, job: Job) -> tuple[StudyResults, st
     write_run(directory, read_run(directory) | opening)
     write_job(directory, job)
     stop_reason = search.run()
+    if job.search.replications > 1 and not search.interrupted():
+        _settle(search, job)
     results = results_of(search.study)
     write_tables(directory, results)
     seconds = time.perf_counter() - started
     write_run(directory, opening | finished_run(results, seconds, stop_reason))
     write_review(directory, results)
     return results, stop_reason
+
+
+def _settle(search: Search, job: Job) -> None:
+    """Replicate what is near the front, unless that is interrupted."""
+    records = [trial.record for trial in stored_trials(search.study)]
+    search.watch.note("the search is over; the points near its front are simulated again")
+    settle(
+        search.study,
+        search.problem,
+        job.search,
+        records,
+        search.executor,
+        lambda: bool(search.interrupted()),
+    )
 
 
 def _interruption(successor: str) -> str:

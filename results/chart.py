@@ -48,7 +48,7 @@ def _chart_point(
     trial: TrialRecord, shown: Sequence[str], on_front: set[str], best: str
 ) -> dict[str, object]:
     point_id = trial.plan.point_id
-    values = {name: _drawable(trial.metrics.get(name, math.nan)) for name in shown}
+    values = {name: _drawable(trial.values.get(name, math.nan)) for name in shown}
     bands = {name: trial.bands[name] for name in shown if name in trial.bands}
     return {
         "id": point_id,
@@ -64,7 +64,7 @@ def _chart_point(
 def _hover(trial: TrialRecord, shown: Sequence[str]) -> str:
     """The text beside a point, in the small HTML that the chart library reads."""
     plan = trial.plan
-    lines = [_hover_line(trial, name) for name in shown if name in trial.metrics]
+    lines = [_hover_line(trial, name) for name in shown if name in trial.values]
     head = [arrows(describe_plan(plan)), describe_load(plan), describe_settings(plan)]
     first, *rest = [html.escape(line) for line in [*head, *lines]]
     return "<br>".join([f"<b>{first}</b>", *rest, f"point {plan.point_id}, trial {trial.trial}"])

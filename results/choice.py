@@ -49,7 +49,7 @@ def _best(points: list[TrialRecord], by: Objective, on_front: set[str]) -> Trial
 
     def rank(point: TrialRecord) -> tuple[float, bool, str]:
         point_id = point.plan.point_id
-        return by.loss(point.metrics[by.metric]), point_id not in on_front, point_id
+        return by.loss(point.values[by.metric]), point_id not in on_front, point_id
 
     return min(measured, key=rank)
 
@@ -63,10 +63,10 @@ def _excess(point: TrialRecord, condition: Constraint) -> float:
 
     A condition on a pool that the point does not have holds.
     """
-    if not condition.applies(point.metrics):
+    if not condition.applies(point.values):
         return -math.inf
-    value = point.metrics.get(condition.metric, math.nan)
-    return math.inf if math.isnan(value) else condition.violation(point.metrics)
+    value = point.values.get(condition.metric, math.nan)
+    return math.inf if math.isnan(value) else condition.violation(point.values)
 
 
 def _why_nothing_is_left(points: list[TrialRecord], where: Sequence[Constraint]) -> str:
@@ -92,7 +92,7 @@ def _miss(point: TrialRecord, condition: Constraint) -> str:
     excess = _excess(point, condition)
     if math.isinf(excess):
         return f"{condition.metric} has no value"
-    value = point.metrics[condition.metric]
+    value = point.values[condition.metric]
     side = "above" if condition.relation == "<=" else "below"
     gap = f"{format_value(abs(value - condition.bound))} {metric_of(condition.metric).unit}"
     return (

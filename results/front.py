@@ -166,11 +166,11 @@ def comparable(
 
 def has_values(trial: TrialRecord, objectives: Sequence[Objective]) -> bool:
     """Whether every objective has a finite value in the trial."""
-    return all(math.isfinite(trial.metrics.get(o.metric, math.nan)) for o in objectives)
+    return all(math.isfinite(trial.values.get(o.metric, math.nan)) for o in objectives)
 
 
 def _losses(trial: TrialRecord, objectives: Sequence[Objective]) -> tuple[float, ...]:
-    return tuple(objective.loss(trial.metrics[objective.metric]) for objective in objectives)
+    return tuple(objective.loss(trial.values[objective.metric]) for objective in objectives)
 
 
 def _no_worse(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
@@ -206,7 +206,7 @@ def _reference_value(
 
 
 def _scaled_losses(points: Sequence[TrialRecord], objective: Objective) -> list[float]:
-    values = [point.metrics[objective.metric] for point in points]
+    values = [point.values[objective.metric] for point in points]
     if min(values) > 0:
         values = [math.log(value) for value in values]
     losses = [objective.loss(value) for value in values]

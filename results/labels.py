@@ -110,4 +110,4 @@ def _inside(axes: Axes, box: Bbox) -> bool:
 
 def _place(point: TrialRecord, front: ParetoFront) -> tuple[float, float]:
     x, y = front.objectives
-    return point.metrics[x.metric], point.metrics[y.metric]
+    return point.values[x.metric], point.values[y.metric]

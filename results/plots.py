@@ -127,7 +127,7 @@ def _draw_progress(figure: Figure, trials: Sequence[TrialRecord], front: ParetoF
     axes = figure.add_axes((0.07, 0.115, 0.9, 0.76))
     (objective,) = front.objectives
     found = comparable(trials, front.objectives)
-    values = [trial.metrics[objective.metric] for trial in found]
+    values = [trial.values[objective.metric] for trial in found]
     best: list[float] = []
     for value in values:
         best.append(min([value, *best[-1:]], key=objective.loss))
@@ -141,7 +141,7 @@ def _draw_progress(figure: Figure, trials: Sequence[TrialRecord], front: ParetoF
     axes.scatter(numbers, values, s=34, color=PALE, linewidths=0, label="feasible trials")
     axes.step(numbers, best, where="post", color=OKABE_ITO[0], lw=2.4, label="best so far")
     winner = front.points[0]
-    figure_of_best = format_value(winner.metrics[objective.metric])
+    figure_of_best = format_value(winner.values[objective.metric])
     words = f"{describe_plan(winner.plan)}, {describe_load(winner.plan)}"
     return f" Best: {words}, {metric_title(objective.metric)} {figure_of_best}."
 
@@ -214,8 +214,8 @@ def _axis_range(
     a few hopeless trials must not press the front into a corner.
     """
     name = objective.metric
-    trials = [trial.metrics[name] for trial in found]
-    shown = [point.metrics[name] for point in front.points]
+    trials = [trial.values[name] for trial in found]
+    shown = [point.values[name] for point in front.points]
     shown += [end for point in front.points for end in _band(point, name)]
     low, high = min(shown), max(shown)
     if low > 0 and high > LOG_SCALE_FROM[objective.direction] * low:
@@ -229,7 +229,7 @@ def _stairs(axes: Axes, front: ParetoFront, x: Objective, y: Objective) -> None:
     """The border of what the front beats, out to the worse edges, and that region shaded."""
     worst_x = axes.get_xlim()[0 if x.direction == "maximize" else 1]
     worst_y = axes.get_ylim()[0 if y.direction == "maximize" else 1]
-    xs, ys = _columns(sorted(front.points, key=lambda p: -x.loss(p.metrics[x.metric])), x, y)
+    xs, ys = _columns(sorted(front.points, key=lambda p: -x.loss(p.values[x.metric])), x, y)
     corners = [(worst_x, ys[0])]
     for here, after, height in zip(xs, [*ys[1:], worst_y], ys, strict=True):
         corners += [(here, height), (here, after)]
@@ -240,7 +240,7 @@ def _stairs(axes: Axes, front: ParetoFront, x: Objective, y: Objective) -> None:
 def _whiskers(axes: Axes, front: ParetoFront, x: Objective, y: Objective) -> None:
     for point in front.points:
         colour = TOPOLOGY_COLOURS[point.plan.topology]
-        here_x, here_y = point.metrics[x.metric], point.metrics[y.metric]
+        here_x, here_y = point.values[x.metric], point.values[y.metric]
         across, along = _band(point, x.metric), _band(point, y.metric)
         axes.plot(across, [here_y] * len(across), color=colour, lw=1.4, alpha=0.3)
         axes.plot([here_x] * len(along), along, color=colour, lw=1.4, alpha=0.3)
@@ -296,7 +296,7 @@ def _refused(trials: Sequence[TrialRecord]) -> str:
 def _columns(
     points: Sequence[TrialRecord], x: Objective, y: Objective
 ) -> tuple[list[float], list[float]]:
-    return [p.metrics[x.metric] for p in points], [p.metrics[y.metric] for p in points]
+    return [p.values[x.metric] for p in points], [p.values[y.metric] for p in points]
 
 
 def _shortened(text: str, length: int) -> str:

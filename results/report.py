@@ -107,13 +107,13 @@ def _answer(trials: Sequence[TrialRecord], front: ParetoFront) -> list[str]:
 
 
 def _best_in_words(front: ParetoFront, objective: Objective) -> str:
-    best = min(front.points, key=lambda p: objective.loss(p.metrics[objective.metric]))
+    best = min(front.points, key=lambda p: objective.loss(p.values[objective.metric]))
     value = _value_in_words(best, objective.metric)
     return f"the best {metric_title(objective.metric)} is {value} from {_words(best.plan)}"
 
 
 def _value_in_words(point: TrialRecord, metric: str) -> str:
-    return f"{format_value(point.metrics[metric])} {metric_of(metric).unit}"
+    return f"{format_value(point.values[metric])} {metric_of(metric).unit}"
 
 
 def _words(plan: DeploymentPlan) -> str:
@@ -168,7 +168,7 @@ def _table_row(point: TrialRecord, metrics: Sequence[str]) -> dict[str, object]:
 
 def _cell(point: TrialRecord, metric: str) -> dict[str, object]:
     return {
-        "value": point.metrics.get(metric, ""),
+        "value": point.values.get(metric, ""),
         "text": value_text(point, metric),
         "band": band_text(point, metric),
     }

@@ -18,7 +18,7 @@ from objectives.goals import Objective, parse_objective
 from objectives.metrics import METRICS, POOL_METRICS, split_name
 from results.files import write_atomically
 from results.front import ParetoFront, knee
-from results.trials import TrialRecord
+from results.trials import Replicated, TrialRecord
 from results.words import describe_load, describe_plan, metric_heading, value_text
 from spaces.documents import Document, read_text, validated
 from spaces.errors import InputError
@@ -57,6 +57,7 @@ class _StoredPoint(Document):
     metrics: dict[str, float]
     bands: dict[str, tuple[float, float]]
     violations: dict[str, float]
+    replicated: Replicated | None = None
 
 
 class _StoredFront(Document):
@@ -127,10 +128,14 @@ def front_frame(front: ParetoFront) -> pd.DataFrame:
 
     The columns are the same for every study, but for those of several workloads
     (`ttft_p95_ms@chat` and its band), which stand behind the others; a role that a plan lacks
-    and a metric without a value leave their cells empty.
+    and a metric without a value leave their cells empty. Of points that were replicated stand,
+    behind all, their number of replications, the share of them in which no contender beat the
+    point, and of each metric the mean (`_mean`) and half the width of its confidence interval
+    (`_ci`); the other columns are those of the trial, which is the first replication.
     """
-    rows = [_row(point) for point in front.points]
-    return _frame(rows, [*_columns(), *_of_workloads(front.points)])
+    rows = [_row(point) | _replication_cells(point) for point in front.points]
+    replication = dict.fromkeys(name for p in front.points for name in _replication_cells(p))
+    return _frame(rows, [*_columns(), *_of_workloads(front.points), *replication])
 
 
 def front_rows_for_terminal(front: ParetoFront) -> tuple[list[str], list[list[str]]]:
@@ -223,6 +228,16 @@ def _kv_formats(plan: DeploymentPlan) -> list[KvDtype]:
     return list(dict.fromkeys(plan.settings(pool).precision.kv for pool in plan.pools))
 
 
+def _replication_cells(point: TrialRecord) -> dict[str, object]:
+    found = point.replicated
+    if found is None:
+        return {}
+    cells: dict[str, object] = {"replications": found.count, "front_share": found.front_share}
+    for name, mean in found.means.items():
+        cells |= {f"{name}_mean": mean, f"{name}_ci": found.half_widths[name]}
+    return cells
+
+
 def _acceptance(plan: DeploymentPlan) -> str | None:
     """A draft head's name, or the rates of the positions with spaces between."""
     if plan.speculation is None:
@@ -289,6 +304,7 @@ def _stored(point: TrialRecord) -> _StoredPoint:
         metrics=dict(point.metrics),
         bands=dict(point.bands),
         violations=dict(point.violations),
+        replicated=point.replicated,
     )
 
 
@@ -300,6 +316,7 @@ def _restored(point: _StoredPoint) -> TrialRecord:
         metrics=point.metrics,
         bands=point.bands,
         violations=point.violations,
+        replicated=point.replicated,
     )
 
 

@@ -179,9 +179,15 @@ def format_value(value: float) -> str:
 
 
 def value_text(trial: TrialRecord, metric: str) -> str:
-    """The value of a metric in a trial, or a dash where it has none."""
-    value = trial.metrics.get(metric, math.nan)
-    return "-" if math.isnan(value) else format_value(value)
+    """The value of a metric in a trial, or a dash where it has none.
+
+    Of a replicated point the mean, and half the width of its confidence interval behind a sign.
+    """
+    value = trial.values.get(metric, math.nan)
+    if math.isnan(value):
+        return "-"
+    half = trial.replicated.half_widths[metric] if trial.replicated is not None else 0.0
+    return format_value(value) + (f" ± {format_value(half)}" if half else "")
 
 
 def band_text(trial: TrialRecord, metric: str) -> str:

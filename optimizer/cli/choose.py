@@ -46,7 +46,7 @@ def choose(
     by = _by(knee, least, most)
     conditions = [parse_constraint(text) for text in where or ()]
     results = read_results(directory, storage)
-    point = chosen(results.records, results.front, where=conditions, by=by)
+    point = chosen(results.settled, results.front, where=conditions, by=by)
     say(f"point {point.plan.point_id}: {describe_plan(point.plan)}, {describe_load(point.plan)}")
     for metric in main_metrics(results.objectives):
         say(f"  {metric_heading(metric)}: {value_text(point, metric)}")
