@@ -51,7 +51,7 @@ class StudyResults:
     """What a study has found so far, made from its storage alone.
 
     `records` hold the values of trials. `settled` are the same with what replications say of some
-    of them, and `front` is made of those.
+    of them, and `front` is made of those; `replication_notes` are that in sentences.
     """
 
     study: optuna.Study
@@ -62,6 +62,7 @@ class StudyResults:
     notes: tuple[str, ...]
     baseline: tuple[TrialRecord, ...] = ()
     settled: tuple[TrialRecord, ...] = ()
+    replication_notes: tuple[str, ...] = ()
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -84,7 +85,9 @@ def results_of(study: optuna.Study) -> StudyResults:
     again = [record for record in settled if record.replicated is not None]
     front = pareto_front(again or settled, job.goals, reference)
     notes = (*study.user_attrs.get("notes", ()), *told)
-    return StudyResults(study, job, trials, records, front, notes, baseline_of(study), settled)
+    return StudyResults(
+        study, job, trials, records, front, notes, baseline_of(study), settled, told
+    )
 
 
 def _settled(
@@ -220,6 +223,11 @@ def finished_run(results: StudyResults, seconds: float, stop_reason: str) -> dic
         "pruned": len(first) - len(unique),
         "short_simulations": len(shorts),
         "short_simulated_requests": sum(short.simulated_requests for short in shorts),
+        "replication_simulations": sum(
+            record.replicated.count - 1
+            for record in results.settled
+            if record.replicated is not None
+        ),
         "feasible": sum(trial.record.feasible for trial in unique),
         "infeasible": states.count("infeasible"),
         "failed": states.count("failed"),

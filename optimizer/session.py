@@ -142,6 +142,8 @@ def _searched(search: Search, place: _Place, job: Job) -> tuple[StudyResults, st
     if job.search.replications > 1 and not search.interrupted():
         _settle(search, job)
     results = results_of(search.study)
+    for text in results.replication_notes:
+        search.watch.note(text)
     write_tables(directory, results)
     seconds = time.perf_counter() - started
     write_run(directory, opening | finished_run(results, seconds, stop_reason))

@@ -213,7 +213,9 @@ def test_a_real_study_reports_means_intervals_and_shares(tmp_path: Path) -> None
     job.write_text(
         dump_yaml(job_data(workload=workload, constraints=[], space=SPACE, search=search))
     )
-    result = CliRunner().invoke(app, ["optimize", str(job), "--out", str(tmp_path / "study")])
+    result = CliRunner().invoke(
+        app, ["optimize", str(job), "--out", str(tmp_path / "study"), "--workers", "1"]
+    )
     assert result.exit_code == 0, result.stderr
     assert "±" in result.stdout
     assert "simulated with up to" in result.stderr
