@@ -122,7 +122,7 @@ def test_the_table_does_not_depend_on_who_evaluates(tmp_path: Path) -> None:
 def test_a_search_killed_between_short_and_whole_runs_ends_as_one_that_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str
 ) -> None:
-    whole = screened(tmp_path / "whole", sampler=sampler, trials=20)[0].records
+    whole = screened(tmp_path / "whole", sampler=sampler)[0].records
     assert any(record.state == "pruned" for record in whole)
     directory, chance, kills = tmp_path / "killed", random.Random(7), 0
     directory.mkdir()
@@ -130,7 +130,7 @@ def test_a_search_killed_between_short_and_whole_runs_ends_as_one_that_was_not(
         with monkeypatch.context() as patch:
             kill_after(patch, chance.randrange(8, 60))
             try:
-                records = screened(directory, sampler=sampler, trials=20)[0].records
+                records = screened(directory, sampler=sampler)[0].records
                 break
             except Killed:
                 kills += 1
