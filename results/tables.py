@@ -260,9 +260,11 @@ def _pool_column(role: Role, setting: str) -> str:
 def _columns() -> list[str]:
     own = ("chip", "engine", *_POOL_COUNTS, "kv_dtype")
     pools = [_pool_column(role, setting) for role in get_args(Role) for setting in own]
-    tiers = [*_TIER_SIZES, "retention", "midfill_threshold_tokens"]
+    moves = ["retention", "fetch", "layerwise", "handoff"]
+    tiers = [*_TIER_SIZES, *moves, "midfill_threshold_tokens"]
     drafts = ["micro_batches", "speculation_depth", "speculation_acceptance"]
-    settings = ["engine", "weights", "kv_dtype", *tiers, "router", *drafts]
+    routing = ["router", "max_queued_requests", "when_full"]
+    settings = ["engine", "weights", "kv_dtype", *tiers, *routing, *drafts]
     banded = [name for name in METRICS if name not in POOL_METRICS]
     bands = [f"{name}_{end}" for name in banded for end in ("lo", "hi")]
     return ["point_id", "plan_id", "topology", *pools, *settings, *LOAD_AXES, *METRICS, *bands]
@@ -287,6 +289,7 @@ def _kind(column: str) -> str:
     counts = {"trial", "same_as", "concurrency", "midfill_threshold_tokens"} | {
         "speculation_depth",
         "micro_batches",
+        "max_queued_requests",
     }
     if column in counts | pool_counts:
         return "Int64"

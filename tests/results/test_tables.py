@@ -121,6 +121,14 @@ def test_columns_are_the_same_for_every_study() -> None:
     assert list(trials_frame(TRIALS).columns) == [*first, *columns]
 
 
+def test_every_setting_of_tiers_and_queues_has_a_column() -> None:
+    """A plan that differs in one of them differs in its row."""
+    columns = set(front_frame(FRONT).columns)
+    below = {"shared_gb_per_s"}  # a fact of the site
+    assert set(KvTiers.model_fields) - below <= columns
+    assert {"router", "max_queued_requests", "when_full"} <= columns
+
+
 def test_trials_csv_has_a_row_for_each_trial_whatever_became_of_it() -> None:
     rows = read_csv(to_csv(trials_frame(TRIALS[::-1])))
     states = ["complete", "complete", "infeasible", "failed", "complete"]
