@@ -17,7 +17,7 @@ from objectives.metrics import POOL_METRICS
 from objectives.phase import phase_metrics
 from objectives.pool_reports import PoolReport, pool_reports
 from objectives.saturation import QueueGrowth, queue_growth
-from objectives.simulator import SimulationResult, simulate
+from objectives.simulator import HostRecord, SimulationResult, simulate
 from objectives.slo import ClassReport, Slo, class_reports, good_requests, worst_attainment
 from objectives.uncertainty import bands_of
 from objectives.workload import LoadRules, Workload, offers
@@ -54,6 +54,7 @@ class Assessment:
     classes: tuple[ClassReport, ...] = ()
     run_output_tokens_per_s: float = 0.0
     operator_sources: Mapping[str, tuple[OperatorSource, ...]] = field(default_factory=dict)
+    hosts: HostRecord | None = None
 
 
 def assess(
@@ -94,6 +95,7 @@ def assess(
         ttft_parts_ms=_ttft_parts_ms(result),
         binding=binding(plan, site, result) if explain else None,
         queue_growth=growth,
+        hosts=result.hosts,
         simulated_requests=int(result.requests.sent.sum()),
         simulation_cpu_s=time.thread_time() - started_s,
         classes=classes,
@@ -139,7 +141,7 @@ def _plan_metrics(
         "peak_kv_fraction": max(pool.peak_kv_fraction for pool in pools),
     }
     costs = {
-        "power_kw": power_kw(plan, site.chips),
+        "power_kw": power_kw(plan, site.chips, site.hosts),
         "usd_per_hour": usd_per_hour(plan, site.chips, prices),
     }
     metrics |= {name: cost for name, cost in costs.items() if cost is not None}

@@ -1,8 +1,9 @@
 """Which resource a deployment is short of: the `why` behind its numbers.
 
-The busiest server of the run binds: a pool, or a link that KV goes over. KV capacity binds where
-requests had free seats but no KV in most steps. Where a pool binds, its average step is priced
-again with a resource improved: what the step would save tells how much of it that resource sets.
+The busiest server of the run binds: a pool, a link that KV goes over, or cores of the hosts. KV
+capacity binds where requests had free seats but no KV in most steps. Where a pool binds, its
+average step is priced again with a resource improved: what the step would save tells how much of
+it that resource sets.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ Resource = Literal[
     "kernel launches",
 ]
 
+HOSTS = "hosts"
 # In so large a share of its steps a pool must be short of KV to be bound by it.
 _MOST_STEPS = 0.5
 _PARTS = ("dense layers", "routed experts", "attention over the context")
@@ -42,7 +44,7 @@ _FIGURES: dict[Resource, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The resource that binds, in which pool, and on what it is spent.
+    """The resource that binds, in which pool or at the hosts, and on what it is spent.
 
     `shares` divide the busy time of the busiest pool among resources and sum to 1: compute and HBM
     bandwidth have twice what their doubling would save of an average step, links what it takes
@@ -57,7 +59,8 @@ class Binding:
 
     def __str__(self) -> str:
         part = f" ({self.part})" if self.part else ""
-        return f"{self.pool} pool: {self.resource}{part}"
+        place = "" if self.pool == HOSTS else f"{self.pool} pool: "
+        return f"{place}{self.resource}{part}"
 
 
 def binding(plan: DeploymentPlan, site: Site, result: SimulationResult) -> Binding:
@@ -68,9 +71,10 @@ def binding(plan: DeploymentPlan, site: Site, result: SimulationResult) -> Bindi
     short = int(np.argmax([one.kv_short_fraction for one in result.pools]))
     if result.pools[short].kv_short_fraction >= _MOST_STEPS:
         return Binding(plan.serving_pools[short].role, "KV capacity", "", explained.shares)
-    utilization, role, part = max(_links(plan, result))
+    utilization, role, part = max((*_links(plan, result), *_cores(result)))
     if utilization > record.utilization:
-        return Binding(role, "link", part, explained.shares)
+        resource: Resource = "host" if role == HOSTS else "link"
+        return Binding(role, resource, part, explained.shares)
     return explained
 
 
@@ -80,7 +84,15 @@ def _links(plan: DeploymentPlan, result: SimulationResult) -> Iterator[tuple[flo
         yield record.network_utilization, pool.role, "KV over the network"
         yield record.host_link_utilization, pool.role, "KV from and to host memory"
         yield record.ssd_utilization, pool.role, "KV from local disks"
+        yield record.copy_utilization, pool.role, "KV staged or converted between pools"
         yield _store_utilization(plan, result), pool.role, "KV from and to the shared store"
+
+
+def _cores(result: SimulationResult) -> Iterator[tuple[float, str, str]]:
+    """How much of the run the cores of the hosts worked, and what for."""
+    if result.hosts is not None:
+        yield result.hosts.tool_utilization, HOSTS, "cores for tools"
+        yield result.hosts.front_end_utilization, HOSTS, "cores for the front end"
 
 
 def _store_utilization(plan: DeploymentPlan, result: SimulationResult) -> float:

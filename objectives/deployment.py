@@ -9,15 +9,20 @@ from objectives.cost import (
     KvLink,
     OperatorSource,
     StepCosts,
+    conversion_s_per_byte,
     frontend_seconds,
     host_link,
     rank_link,
     split_step_costs,
+    staging_s_per_byte,
     step_costs,
 )
-from objectives.simulator import KvOnLink, PoolSetup, Scenario, SharedStore
+from objectives.cost.machine import SECONDS_PER_US, machine_of
+from objectives.cost.overheads import load_overheads
+from objectives.simulator import HostSetup, KvOnLink, PoolSetup, Scenario, SharedStore
 from spaces.calibration import Stack
 from spaces.generation import generation_of
+from spaces.hosts import host_cores
 from spaces.memory import hbm_ledger, tier_kv_tokens
 from spaces.plan import DeploymentPlan, Pool
 from spaces.sharding import kv_bytes_per_token_per_chip
@@ -43,15 +48,35 @@ def scenario_of(plan: DeploymentPlan, site: Site, seed: int = 1) -> Scenario:
         max_queued=plan.max_queued_requests,
         try_others=plan.when_full != "reject",
         send_layers=_send_layers(plan, site),
+        hosts=_hosts(plan, site),
         acceptance=acceptance_rates_of(site.model, plan.speculation) if plan.speculation else (),
         seed=seed,
     )
 
 
 def _send_layers(plan: DeploymentPlan, site: Site) -> int:
-    """In how many parts a chunk of a prompt is sent to the decode pool; 0: only at the end."""
+    """In how many parts a chunk of a prompt is sent to the decode pool; 0: only at the end.
+
+    What is staged or converted on its way goes as a whole.
+    """
+    if any(copy_s_per_byte(plan, pool, site) for pool in plan.serving_pools):
+        return 0
     way = plan.kv.handoff or site.engines[plan.engine].handoff
     return {"after-prefill": 0, "by-chunk": 1, "by-layer": site.model.layers}[way]
+
+
+def _hosts(plan: DeploymentPlan, site: Site) -> HostSetup | None:
+    """Cores of the hosts, if the plan has any of its own or tools run on those of the chips."""
+    if plan.hosts is None and not site.tools_on_hosts:
+        return None
+    cores = host_cores(plan, site)
+    work = load_overheads(calibration_of(site).changes).host_work
+    return HostSetup(
+        front_end_cores=cores.front_end,
+        tool_cores=cores.tools if site.tools_on_hosts else 0,
+        request_s=work.request_us * SECONDS_PER_US,
+        token_s=work.input_token_us * SECONDS_PER_US,
+    )
 
 
 def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site, exchanges: bool = True) -> StepCosts:
@@ -138,7 +163,35 @@ def _setup(plan: DeploymentPlan, pool: Pool, site: Site) -> PoolSetup:
         link_bytes_per_s=link_of(plan, pool, site).bytes_per_s,
         admission_steps=engine.admission_steps if pool.takes_prompts else 1,
         admission_together=engine.admission_together,
+        copy_s_per_byte=copy_s_per_byte(plan, pool, site),
+        stores_answers=pool.takes_prompts or not _is_unlike(plan, pool),
     )
+
+
+def copy_s_per_byte(plan: DeploymentPlan, pool: Pool, site: Site) -> float:
+    """Seconds a rank copies each byte of KV it hands on, or takes over: as sent between pools.
+
+    KV of chips that network cards do not reach is staged in host memory, and a pool that keeps it
+    in another format than it comes in converts it on arrival. Zero where pools are alike.
+    """
+    if len(plan.serving_pools) == 1:
+        return 0.0
+    chip, settings = site.chips[pool.chip], plan.settings(pool)
+    seconds = 0.0
+    if chip.vendor in site.engines[settings.engine].staged_vendors:
+        seconds += staging_s_per_byte(pool, chip)
+    if not pool.takes_prompts and _is_unlike(plan, pool):
+        changes = calibration_of(site).changes
+        machine = machine_of(chip, settings.engine, settings.engine_version, changes=changes)
+        given = plan.settings(plan.pools[0]).precision.kv
+        seconds += conversion_s_per_byte(pool, machine, given, settings.precision.kv)
+    return seconds
+
+
+def _is_unlike(plan: DeploymentPlan, pool: Pool) -> bool:
+    """Whether a pool's KV has another layout or number format than that of the first pool."""
+    own, first = plan.settings(pool), plan.settings(plan.pools[0])
+    return (own.engine, own.precision.kv) != (first.engine, first.precision.kv)
 
 
 def _host_s_per_token(plan: DeploymentPlan, pool: Pool, site: Site) -> float:

@@ -100,8 +100,22 @@ def request_metrics(result: SimulationResult, good: Good | None) -> dict[str, fl
     if steps:
         decoded = int((records.output_tokens[finished] - 1).sum())
         metrics["tokens_per_decode_step"] = decoded / steps
-    metrics |= _latencies(result)
+    metrics |= _host_metrics(result) | _latencies(result)
     return metrics | _rates(result, good)
+
+
+def _host_metrics(result: SimulationResult) -> dict[str, float]:
+    hosts, waits_s = result.hosts, result.requests.tool_wait_s
+    if hosts is None:
+        return {}
+    metrics = {"front_end_utilization": hosts.front_end_utilization}
+    waits_s = waits_s[result.requests.measured & ~np.isnan(waits_s)]
+    if hosts.tool_cores:
+        metrics["tool_core_utilization"] = hosts.tool_utilization
+    if len(waits_s):
+        metrics["tool_wait_mean_ms"] = float(waits_s.mean()) * 1e3
+        metrics["tool_wait_p95_ms"] = float(np.percentile(waits_s, 95)) * 1e3
+    return metrics
 
 
 def _latencies(result: SimulationResult) -> dict[str, float]:

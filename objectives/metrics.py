@@ -228,6 +228,17 @@ def _inner() -> list[Metric]:
             "neither",
             "share of the prefix blocks of what was sent that a cache which forgets nothing has",
         ),
+        *(
+            Metric(f"tool_wait_{name}_ms", "ms", "lower", f"{name} wait of a tool for a core")
+            for name in ("mean", "p95")
+        ),
+        *(
+            Metric(name, "fraction", "neither", f"share of the run in which cores of hosts {did}")
+            for name, did in (
+                ("tool_core_utilization", "ran tools; mean over those for tools"),
+                ("front_end_utilization", "worked for the front end; mean over those for it"),
+            )
+        ),
         Metric(
             "peak_kv_fraction",
             "fraction",
@@ -307,6 +318,7 @@ _OF_POOLS: dict[str, tuple[str, Better, str]] = {
     "kv_network_gb": ("GB", "neither", "KV moved to and from other pools and the store"),
     "kv_host_gb": ("GB", "neither", "KV moved over its host links"),
     "kv_ssd_gb": ("GB", "neither", "KV moved from its local disks"),
+    "kv_copied_gb": ("GB", "neither", "KV converted, or staged in host memory, between pools"),
 }
 # What a pool of experts has, and one of attention alone has not.
 _OF_EXPERTS = frozenset({"utilization", "bubble_fraction", "expert_imbalance", "hbm_gb_per_chip"})

@@ -52,6 +52,7 @@ class PoolReport:
     kv_network_gb: float
     kv_host_gb: float
     kv_ssd_gb: float
+    kv_copied_gb: float
     batch_steps: tuple[int, ...]
 
 
@@ -96,6 +97,7 @@ def _pool_report(
         kv_network_gb=record.network_bytes / 1e9,
         kv_host_gb=record.host_bytes / 1e9,
         kv_ssd_gb=record.ssd_bytes / 1e9,
+        kv_copied_gb=record.copied_bytes / 1e9,
         batch_steps=record.batch_steps,
     )
 
@@ -119,6 +121,7 @@ def _experts_report(plan: DeploymentPlan, attention: PoolRecord, site: Site) -> 
         kv_network_gb=0.0,
         kv_host_gb=0.0,
         kv_ssd_gb=0.0,
+        kv_copied_gb=0.0,
     )
 
 

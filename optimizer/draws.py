@@ -28,6 +28,7 @@ _SEARCHED = (
     "midfill_tokens",
     "ping_pong",
     "router",
+    "hosts",
     "load",
 )
 _OF_A_POOL = {
@@ -232,6 +233,7 @@ def _answer(plan: DeploymentPlan, name: str) -> object:
         "router": plan.router,
         "max_queued_requests": plan.max_queued_requests,
         "when_full": plan.when_full,
+        "hosts": plan.hosts,
         "load": plan.load,
     }
     if setting not in answers:

@@ -136,6 +136,16 @@ class PrecisionChoice(Document):
     kv: KvChoice = ("bf16",)
 
 
+class ToolCalls(Document):
+    """Tools that agents call run on the deployment's hosts, each holding a core.
+
+    It does so in the last `busy_share` of the pause before the turn that brings its result.
+    """
+
+    on: Literal["hosts"] = "hosts"
+    busy_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
 class WorkloadChoice(Document):
     """Where the requests come from: a trace file, a preset or stated distributions.
 
@@ -143,6 +153,7 @@ class WorkloadChoice(Document):
     columns of a trace that is no known format. `token_scale` multiplies all lengths, for a
     tokenizer that is not the one they were counted with. Requests longer than the context are
     dropped or, with `overflow: truncate`, lose the beginning of their input; `error` refuses.
+    Tools run elsewhere unless `tools` says that they do on the deployment's hosts.
     Of several workloads each has a `name` (else that of its source) and a `weight` (else 1), the
     share of time for which it is served.
     """
@@ -155,6 +166,7 @@ class WorkloadChoice(Document):
     columns: ColumnMapping | None = None
     token_scale: Annotated[float, Field(gt=0, lt=100)] = 1.0
     overflow: Overflow = "drop"
+    tools: ToolCalls | None = None
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
     weight: PositiveFloat | None = None
 
@@ -317,7 +329,7 @@ class Job(Document):
     )
     constraints: Annotated[tuple[str, ...], OneOrMore] = ()
     slo: Slo | None = None
-    prices: dict[Annotated[str, _canonical(catalog.chip)], PositiveFloat] = Field(
+    prices: dict[Annotated[str, _canonical(catalog.priced)], PositiveFloat] = Field(
         default_factory=dict
     )
     speculation: SpeculationChoice | None = None
@@ -332,7 +344,8 @@ class Job(Document):
     @field_validator("chips", "prices", mode="before")
     @classmethod
     def _each_chip_once(cls, value: Any) -> Any:
-        names = [catalog.chip(str(name)).name for name in value] if isinstance(value, dict) else []
+        given = [str(name) for name in value] if isinstance(value, dict) else []
+        names = [catalog.priced(name).name for name in given]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InputError(
@@ -393,12 +406,16 @@ class Job(Document):
 
     @field_validator("space", mode="after")
     @classmethod
-    def _canonical_chips(cls, space: SpaceOptions) -> SpaceOptions:
+    def _canonical_kinds(cls, space: SpaceOptions) -> SpaceOptions:
         pools = {
             role: pool.model_copy(update={"chips": distinct(_named(role, pool.chips))})
             for role, pool in space.pools.items()
         }
-        return space.model_copy(update={"pools": pools})
+        try:
+            kinds = tuple(catalog.host(kind).name for kind in space.host_kind)
+        except InputError as error:
+            raise error.located("", "host_kind") from None
+        return space.model_copy(update={"pools": pools, "host_kind": distinct(kinds)})
 
     @property
     def goals(self) -> tuple[Objective, ...]:

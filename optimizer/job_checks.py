@@ -197,11 +197,11 @@ def _session_metrics_have_a_closed_loop(job: CheckedJob) -> None:
 
 def _price_metrics_have_prices(job: CheckedJob) -> None:
     wanted = [name for name in _asked_metrics(job) if name.startswith("usd_")]
-    known = {kind for kind in job.chips if kind in job.prices or catalog.chip(kind).usd_per_hour}
-    missing = sorted(job.chips.keys() - known)
+    known = {kind for kind in job.chips if catalog.chip(kind).usd_per_hour} | job.prices.keys()
+    missing = sorted({*job.chips, *job.space.host_kind} - known)
     if wanted and missing:
         raise InputError(
-            f"{wanted[0]} needs the price of every chip",
+            f"{wanted[0]} needs the price of every chip, and of the hosts beside them",
             key="prices",
             value=f"none for {', '.join(missing)}",
             remedy=f"add for example prices: {{{missing[0]}: 3.5}}, in USD per chip-hour",
@@ -211,6 +211,7 @@ def _price_metrics_have_prices(job: CheckedJob) -> None:
 def _power_metrics_have_figures(job: CheckedJob) -> None:
     wanted = [name for name in _asked_metrics(job) if name.startswith(("power_", "joules_"))]
     missing = sorted(kind for kind in job.chips if catalog.chip(kind).power_w is None)
+    missing += [kind for kind in job.space.host_kind if catalog.host(kind).tdp_w is None]
     if wanted and missing:
         raise InputError(
             f"{wanted[0]} needs the power of every chip",

@@ -24,6 +24,7 @@ from objectives.workload import (
 )
 from objectives.workload.presets import preset, workload_of
 from objectives.workload.tokens import token_scaled
+from objectives.workload.workload import APPEND
 from optimizer.job import Job, LoadRange, WorkloadChoice, load_job
 from spaces import catalog
 from spaces.branch import named
@@ -230,7 +231,20 @@ def _served(
             remedy="serve a longer context, or a workload of shorter requests",
         )
     notes = (*told, *_dropped(dropped, len(everything), limit, choice.overflow))
+    if choice.tools is not None:
+        workload = _with_tools_on_hosts(workload, choice.tools.busy_share, _key(index, job))
     return WeightedWorkload(choice.called, choice.weight or 1.0, workload), notes
+
+
+def _with_tools_on_hosts(workload: Workload, busy_share: float, key: str) -> Workload:
+    if not (workload.kind == APPEND).any():
+        raise InputError(
+            "no turn of the workload brings a tool's result",
+            key=f"{key}.tools",
+            value=workload.name,
+            remedy="leave `tools` out, or take a workload of agents",
+        )
+    return replace(workload, tool_share=busy_share)
 
 
 def _key(index: int, job: Job) -> str:
@@ -262,7 +276,16 @@ def _site(job: Job, model: ModelSpec, workloads: Sequence[Workload]) -> Site:
         longest_input_tokens=_longest_input(workloads),
         operator_costs=job.operator_costs,
         calibration=None if job.calibration is None else load_calibration(Path(job.calibration)),
+        hosts={kind: catalog.host(kind) for kind in job.space.host_kind},
+        cores_per_chip=cores_of(job.chips),
+        tools_on_hosts=any(w.tool_share > 0 for w in workloads),
     )
+
+
+def cores_of(kinds: Iterable[str]) -> dict[str, float]:
+    """Cores of the hosts that chips sit with, by chip, of the kinds where they are known."""
+    found = {kind: catalog.cores_per_chip(kind) for kind in kinds}
+    return {kind: cores for kind, cores in found.items() if cores is not None}
 
 
 def _requests(choice: WorkloadChoice, seed: int) -> tuple[Workload, list[str]]:
@@ -391,6 +414,11 @@ def _what_replications_draw(job: Job) -> Iterator[str]:
 
 
 def _estimates(job: Job, site: Site) -> Iterator[str]:
+    if site.tools_on_hosts or site.hosts:
+        yield "the work of the front end on a core is an estimate, and which cores engines keep"
+    for kind, processor in site.hosts.items():
+        if processor.estimates():
+            yield f"figures of {kind} that are estimates: {', '.join(processor.estimates())}"
     for kind, chip in site.chips.items():
         unused = {"nvme_gb_per_s", *(["usd_per_hour"] if kind in job.prices else [])}
         names = [name for name in chip.estimates() if name not in unused]
@@ -412,7 +440,12 @@ def _estimates(job: Job, site: Site) -> Iterator[str]:
 
 
 def _facts_digest(job: Job, site: Site) -> dict[str, str]:
-    facts = [site.model, *site.chips.values(), *site.engines.values()]
+    facts = [
+        site.model,
+        *site.chips.values(),
+        *site.engines.values(),
+        *site.hosts.values(),
+    ]
     texts = "".join(fact.model_dump_json() for fact in facts)
     digests = {"catalogue entries": hashlib.sha256(texts.encode()).hexdigest()}
     for index, choice in enumerate(job.workload):

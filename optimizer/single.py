@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from optimizer.job import Job
-from optimizer.problem import load_grid
+from optimizer.problem import cores_of, load_grid
 from spaces import catalog
 from spaces.errors import InputError
 from spaces.plan import DeploymentPlan, load_plan
@@ -57,5 +57,14 @@ def site_of(plan: DeploymentPlan, site: Site, where: str) -> Site:
         chips = {pool.chip: catalog.chip(pool.chip) for pool in plan.pools}
     except InputError as error:
         raise error.located(where, "pools") from None
-    engines = {name: catalog.engine(name) for name in plan.engines}
-    return replace(site, chips={**site.chips, **chips}, engines={**site.engines, **engines})
+    try:
+        hosts = {plan.hosts.kind: catalog.host(plan.hosts.kind)} if plan.hosts else {}
+    except InputError as error:
+        raise error.located(where, "hosts.kind") from None
+    return replace(
+        site,
+        chips={**site.chips, **chips},
+        engines={**site.engines, **{name: catalog.engine(name) for name in plan.engines}},
+        hosts={**site.hosts, **hosts},
+        cores_per_chip=cores_of(chips) | dict(site.cores_per_chip),
+    )

@@ -26,6 +26,7 @@ _COLUMNS = {
     "network KV GB": "kv_network_gb",
     "host KV GB": "kv_host_gb",
     "disk KV GB": "kv_ssd_gb",
+    "copied KV GB": "kv_copied_gb",
 }
 
 

@@ -210,6 +210,8 @@ def _row(trial: TrialRecord) -> dict[str, object]:
         "router": plan.router,
         "max_queued_requests": plan.max_queued_requests,
         "when_full": plan.when_full,
+        "host_kind": plan.hosts.kind if plan.hosts else None,
+        "host_count": plan.hosts.count if plan.hosts else None,
         "micro_batches": plan.ping_pong if plan.splits_decode else None,
         "speculation_depth": plan.speculation.depth if plan.speculation else 0,
         "speculation_acceptance": _acceptance(plan),
@@ -264,7 +266,8 @@ def _columns() -> list[str]:
     tiers = [*_TIER_SIZES, *moves, "midfill_threshold_tokens"]
     drafts = ["micro_batches", "speculation_depth", "speculation_acceptance"]
     routing = ["router", "max_queued_requests", "when_full"]
-    settings = ["engine", "weights", "kv_dtype", *tiers, *routing, *drafts]
+    hosts = ["host_kind", "host_count"]
+    settings = ["engine", "weights", "kv_dtype", *tiers, *routing, *hosts, *drafts]
     banded = [name for name in METRICS if name not in POOL_METRICS]
     bands = [f"{name}_{end}" for name in banded for end in ("lo", "hi")]
     return ["point_id", "plan_id", "topology", *pools, *settings, *LOAD_AXES, *METRICS, *bands]
@@ -290,6 +293,7 @@ def _kind(column: str) -> str:
         "speculation_depth",
         "micro_batches",
         "max_queued_requests",
+        "host_count",
     }
     if column in counts | pool_counts:
         return "Int64"

@@ -99,6 +99,8 @@ def describe_settings(plan: DeploymentPlan) -> str:
         words.append(f"midfill up to {plan.midfill_tokens} uncached tokens")
     if plan.splits_decode:
         words.append(f"{plan.ping_pong} micro-batches between attention and experts")
+    if plan.hosts:
+        words.append(f"hosts {plan.hosts}")
     if plan.speculation:
         drafts = plan.speculation.depth
         words.append(f"{drafts} draft {'token' if drafts == 1 else 'tokens'} a decode step")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from spaces.documents import Document
 from spaces.model import DraftMethod
@@ -26,7 +26,9 @@ class EngineSpec(Document):
     sizes of which one divides the other. It takes over KV from engines of its own kind and from
     those of `takes_kv_from`, in another number format than its own only if it `converts_kv`.
     `staged_vendors` are makers of chips whose KV it moves through host memory, because their
-    memory is no source or target of network cards. `speculation` lists the kinds of draft heads
+    memory is no source or target of network cards. On the hosts it keeps so many cores busy for
+    every chip and for every attention data-parallel rank, and beside these has so many front-end
+    processes for every rank that takes prompts. `speculation` lists the kinds of draft heads
     it runs, all of them without pipeline stages. `handoff` is how it sends KV from pool to pool
     unless a plan says otherwise.
     """
@@ -46,6 +48,9 @@ class EngineSpec(Document):
     takes_kv_from: tuple[str, ...] = ()
     converts_kv: bool = False
     staged_vendors: tuple[str, ...] = ()
+    cores_per_chip: NonNegativeInt = 1
+    cores_per_rank: NonNegativeInt = 1
+    front_end_cores_per_rank: PositiveInt = 1
     admission_steps: PositiveInt = 1
     admission_together: bool = False
     speculation: tuple[DraftMethod, ...] = ()

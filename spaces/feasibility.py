@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise, product
 
+from spaces.hosts import host_cores
 from spaces.memory import hbm_ledger
 from spaces.plan import DeploymentPlan, Pool, PoolSettings
 from spaces.precision import BYTES_PER_WEIGHT
@@ -60,6 +61,9 @@ def _figures_needed(plan: DeploymentPlan, pool: Pool, site: Site) -> Iterator[st
         yield "scaleup_gb_per_s"
     if pool.chips_per_replica > chip.scaleup_size or apart or plan.kv.shared_gb:
         yield "scaleout_gb_per_s"
+    engine = site.engines[plan.settings(pool).engine]
+    if others and chip.vendor in engine.staged_vendors:
+        yield "host_link_gb_per_s"
     offloads = plan.kv.host_gb_per_chip or plan.kv.swap_gb_per_chip
     if offloads and chip.own_dram:
         yield from ("memory_levels.ddr.gb", "memory_levels.ddr.gb_per_s")
@@ -154,11 +158,24 @@ def engines_take_over(plan: DeploymentPlan, site: Site) -> Infeasible | None:
                 f"{two.engine} {two.precision.kv}"
             )
             return Infeasible("engine", reason, 1.0)
+    if plan.kv.handoff not in (None, "after-prefill") and _copies_kv(plan, site):
+        reason = f"KV that is staged or converted is handed over as a whole, not {plan.kv.handoff}"
+        return Infeasible("engine", reason, 1.0)
     for giver, taker in product(givers, takers):
         reason = hand_over_conflict(plan.settings(giver), plan.settings(taker), site)
         if reason:
             return Infeasible("engine", reason, 1.0)
     return None
+
+
+def _copies_kv(plan: DeploymentPlan, site: Site) -> bool:
+    """Whether KV is converted between the pools, or staged in host memory."""
+    settings = [plan.settings(pool) for pool in plan.pools]
+    unlike = len({(own.engine, own.precision.kv) for own in settings}) > 1
+    return unlike or any(
+        site.chips[pool.chip].vendor in site.engines[own.engine].staged_vendors
+        for pool, own in zip(plan.pools, settings, strict=True)
+    )
 
 
 def hand_over_conflict(giver: PoolSettings, taker: PoolSettings, site: Site) -> str:
@@ -402,6 +419,23 @@ def stages_even_enough(plan: DeploymentPlan, site: Site) -> Infeasible | None:
     return None
 
 
+def hosts_suffice(plan: DeploymentPlan, site: Site) -> Infeasible | None:
+    """There are cores for the front end, and for tools where they run on hosts."""
+    if plan.hosts is None and not site.tools_on_hosts:
+        return None
+    if plan.hosts is not None and plan.hosts.kind not in site.hosts:
+        return Infeasible("hosts", f"{plan.hosts.kind} is no host of the site", 1.0)
+    cores = host_cores(plan, site)
+    if cores.tools >= (1 if site.tools_on_hosts else 0):
+        return None
+    whose = "the hosts that the chips sit with" if plan.hosts is None else str(plan.hosts)
+    unknown = sorted({pool.chip for pool in plan.pools} - site.cores_per_chip.keys())
+    if plan.hosts is None and unknown:
+        whose += f" (those of {', '.join(unknown)} are not known)"
+    reason = f"{whose} have no core left for tools, {cores.front_end} are for the front end"
+    return Infeasible("hosts", reason, 1.0 - cores.tools)
+
+
 RULES: tuple[Rule, ...] = (
     chips_within_budget,
     figures_are_known,
@@ -418,5 +452,6 @@ RULES: tuple[Rule, ...] = (
     host_memory_suffices,
     retention_has_a_tier,
     midfill_can_reach_kv,
+    hosts_suffice,
     memory_suffices,
 )

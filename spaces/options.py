@@ -8,6 +8,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     model_validator,
@@ -20,6 +21,7 @@ from spaces.plan import (
     DEFAULT_MIDFILL_TOKENS,
     Fetch,
     Handoff,
+    Hosts,
     Retention,
     Role,
     Router,
@@ -69,7 +71,8 @@ class SpaceOptions(Document):
     Empty `replicas` stand for as many as the budget has room for, an empty `expert_parallel` for
     every size the engine can run. `pools` narrows single pools. None stands for queues without a
     limit, for the default of what becomes of requests at a full one, and for the engine's own way
-    of handing KV over.
+    of handing KV over. A `host_count` of 0
+    leaves the hosts' work to the hosts that the chips sit with.
     """
 
     topology: Several[Topology] = ("aggregated", "prefill-decode")
@@ -95,6 +98,30 @@ class SpaceOptions(Document):
     max_queued_requests: Several[PositiveInt | None] = (None,)
     when_full: Several[WhenFull | None] = (None,)
     router: Several[Router] = ("least-loaded",)
+    host_kind: AnyOf[str] = ()
+    host_count: Several[NonNegativeInt] = (0,)
+
+    @property
+    def hosts(self) -> tuple[Hosts | None, ...]:
+        """The hosts a plan may have beside its chips' own, None being these."""
+        counted = [
+            Hosts(kind=kind, count=count)
+            for kind in self.host_kind
+            for count in sorted(self.host_count)
+            if count
+        ]
+        return (*([None] if 0 in self.host_count else []), *counted)
+
+    @model_validator(mode="after")
+    def _hosts_are_of_a_kind(self) -> SpaceOptions:
+        if bool(self.host_kind) != any(self.host_count):
+            raise InputError(
+                "`host_kind` and a `host_count` above 0 go together",
+                key="host_count" if self.host_kind else "host_kind",
+                value=list(self.host_count) if self.host_kind else "none",
+                remedy="name both, for example host_kind: xeon6-6980p, host_count: [2, 4, 8]",
+            )
+        return self
 
     @model_validator(mode="after")
     def _experts_follow_their_attention(self) -> SpaceOptions:

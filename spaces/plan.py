@@ -207,6 +207,20 @@ class PoolSettings:
     hbm_fraction: float
 
 
+class Hosts(Document):
+    """Processors beside those that the chips sit with: `count` sockets of one `kind`.
+
+    They do the front end's work and run the tools that agents call, where the workload has tools
+    run on hosts. Without them the hosts that the chips sit with do so.
+    """
+
+    kind: str
+    count: PositiveInt
+
+    def __str__(self) -> str:
+        return f"{self.count}x {self.kind}"
+
+
 _LOAD_WORDS: dict[LoadAxis, str] = {
     "concurrency": "concurrency {}",
     "request_rate": "{:g} requests/s",
@@ -283,6 +297,7 @@ class DeploymentPlan(Document):
     midfill_threshold_tokens: PositiveInt | None = None
     speculation: Speculation | None = None
     micro_batches: PositiveInt | None = None
+    hosts: Hosts | None = None
 
     @field_validator("speculation")
     @classmethod

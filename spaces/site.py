@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from spaces.calibration import Calibration
@@ -11,6 +11,7 @@ from spaces.chip import ChipSpec
 from spaces.engine import EngineSpec
 from spaces.model import ModelSpec
 from spaces.plan import EngineName
+from spaces.system import HostSpec
 
 # Whether times of matrix products are fitted to measurements, or read from the measured tables.
 OperatorCosts = Literal["fitted", "measured"]
@@ -30,7 +31,9 @@ class Site:
 
     `budget` has an entry for each chip kind that may be used. `longest_request_tokens` (input and
     output) and `longest_input_tokens` are those of the workload to be served. `calibration` holds
-    corrections fitted to measured points, the shipped ones where it is None.
+    corrections fitted to measured points, the shipped ones where it is None. `hosts` are the
+    processors that plans may name, `cores_per_chip` those of the hosts that a chip kind sits with,
+    where they are known; with `tools_on_hosts` tools of the workload run on hosts.
     """
 
     model: ModelSpec
@@ -41,6 +44,9 @@ class Site:
     longest_input_tokens: int
     operator_costs: OperatorCosts = "fitted"
     calibration: Calibration | None = None
+    hosts: Mapping[str, HostSpec] = field(default_factory=dict)
+    cores_per_chip: Mapping[str, float] = field(default_factory=dict)
+    tools_on_hosts: bool = False
 
     @property
     def budget_chips(self) -> int:

@@ -81,6 +81,7 @@ class SearchSpace:
                 "router": _unordered(draw, "router", self.options.router),
                 "max_queued_requests": queue,
                 "when_full": _unordered(draw, "when_full", self._when_full(queue)),
+                "hosts": _ordered(draw, "hosts", self.options.hosts),
                 "load": _ordered(draw, "load", self.loads),
             }
         )
@@ -108,14 +109,16 @@ class SearchSpace:
                     "router": router,
                     "max_queued_requests": queue,
                     "when_full": when_full,
+                    "hosts": hosts,
                 }
             )
-            for tiers, threshold, micro_batches, router, queue in product(
+            for tiers, threshold, micro_batches, router, queue, hosts in product(
                 self._surveys[branch].tiers,
                 self._thresholds(branch),
                 self._micro_batches(branch),
                 self.options.router,
                 self.options.max_queued_requests,
+                self.options.hosts,
             )
             for when_full in self._when_full(queue)
         )
@@ -253,6 +256,7 @@ class SearchSpace:
         limits = [setting.max_queued_requests or "no limit" for setting in settings]
         yield "max_queued_requests", limits
         yield "when_full", [setting.when_full or "try-others" for setting in bounded]
+        yield "hosts", [setting.hosts or "those of the chips" for setting in settings]
 
     def _numbers(self, branch: Branch, shares: Sequence[Share], place: int) -> list[int]:
         """The numbers of replicas of a pool that some plan has."""

@@ -37,12 +37,14 @@ class Described(Document):
 class SystemSpec(Described):
     """A system that is bought as a whole: how many chips share a node, and nodes one fabric.
 
-    `chips` are catalogue names. `rack_kw` is the power of a rack of them.
+    `chips` and `hosts` are catalogue names; a node has `hosts_per_node` processors of one of the
+    `hosts`. `rack_kw` is the power of a rack.
     """
 
     chips: tuple[str, ...] = Field(min_length=1)
     hosts: tuple[str, ...] = ()
     chips_per_node: Fact
+    hosts_per_node: Fact | None = None
     nodes_per_scaleup: Fact
     rack_kw: Fact | None = None
     rack_usd: Fact | None = None

@@ -6,7 +6,14 @@ Formulas and sources: docs/cost_model.md.
 from objectives.cost.build import step_costs
 from objectives.cost.chip_efficiency import efficiency_tables, estimated_blocks
 from objectives.cost.experts import imbalance as expert_imbalance
-from objectives.cost.kv_transfer import KvLink, host_link, kv_bytes_per_request, rank_link
+from objectives.cost.kv_transfer import (
+    KvLink,
+    conversion_s_per_byte,
+    host_link,
+    kv_bytes_per_request,
+    rank_link,
+    staging_s_per_byte,
+)
 from objectives.cost.overheads import frontend_seconds
 from objectives.cost.price import power_kw, required_usd_per_hour, usd_per_hour
 from objectives.cost.silicon import check_measured
@@ -20,6 +27,7 @@ __all__ = [
     "RankBatch",
     "StepCosts",
     "check_measured",
+    "conversion_s_per_byte",
     "efficiency_tables",
     "estimated_blocks",
     "expert_imbalance",
@@ -32,6 +40,7 @@ __all__ = [
     "required_usd_per_hour",
     "source_counts",
     "split_step_costs",
+    "staging_s_per_byte",
     "step_costs",
     "step_seconds",
     "usd_per_hour",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from objectives.cost.machine import SECONDS_PER_US
+from objectives.cost.machine import SECONDS_PER_US, Machine
 from objectives.cost.overheads import load_overheads
 from spaces.chip import ChipSpec
 from spaces.model import ModelSpec
 from spaces.plan import Pool, Precision
+from spaces.precision import BYTES_PER_KV_ELEMENT, KvDtype
 from spaces.sharding import share_scaleup_domain
 
 
@@ -46,6 +47,30 @@ def rank_link(pool: Pool, chip: ChipSpec, other: Pool, other_chip: ChipSpec) -> 
     transfer = load_overheads().kv_transfer
     chips = pool.tp * pool.pp
     return KvLink(chips * line * transfer.fraction, transfer.latency_us * SECONDS_PER_US)
+
+
+def staging_s_per_byte(pool: Pool, chip: ChipSpec) -> float:
+    """Seconds for each byte of KV to go between the chips of a rank and host memory, one way.
+
+    Each chip moves its share over its own link to the host.
+    """
+    fraction = load_overheads().host_link.pcie_fraction
+    return 1.0 / (pool.tp * pool.pp * chip.host_link_bytes_per_s * fraction)
+
+
+def conversion_s_per_byte(pool: Pool, machine: Machine, given: KvDtype, kept: KvDtype) -> float:
+    """Seconds for each byte of KV given to a rank to be brought into the format it keeps.
+
+    A pass over memory: every element is read as it came and written as it is kept,
+
+        seconds per byte given = (1 + width kept / width given) / (chips x memory bandwidth),
+
+    at the bandwidth of kernels that only move activations. A roofline, as of no conversion
+    between engines a measurement is published; blocks, their order and the split of heads over
+    ranks change in the same pass.
+    """
+    ratio = BYTES_PER_KV_ELEMENT[kept] / BYTES_PER_KV_ELEMENT[given]
+    return (1.0 + ratio) / (pool.tp * pool.pp * machine.stream_bytes_per_s)
 
 
 def host_link(pool: Pool, chip: ChipSpec) -> KvLink:

@@ -124,6 +124,13 @@ class HostLink(Block):
     latency_us: float
 
 
+class HostWork(Block):
+    """Time of a core for a request's front end, and for each token of its prompt."""
+
+    request_us: float
+    input_token_us: float
+
+
 class Overheads(Document):
     """Everything a step costs beside its rooflines."""
 
@@ -138,6 +145,7 @@ class Overheads(Document):
     network: Network
     kv_transfer: KvTransfer
     host_link: HostLink
+    host_work: HostWork
 
 
 def frontend_seconds(engine: EngineName, changes: Changes = ()) -> float:

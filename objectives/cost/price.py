@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from spaces.chip import ChipSpec
 from spaces.errors import InputError
 from spaces.plan import DeploymentPlan
+from spaces.system import HostSpec
 
 Prices = Mapping[str, float]
 
@@ -14,10 +15,11 @@ Prices = Mapping[str, float]
 def usd_per_hour(
     plan: DeploymentPlan, chips: Mapping[str, ChipSpec], prices: Prices | None = None
 ) -> float | None:
-    """Dollars an hour for all chips the plan occupies.
+    """Dollars an hour for all chips the plan occupies, and the hosts it has beside them.
 
-    `prices` (USD per chip-hour by chip name) go before the catalogue's. None where a chip has no
-    price in either: an unknown cost is absent, never zero.
+    `prices` (USD per hour of a chip or a host, by name) go before the catalogue's, which knows
+    none of hosts; those that chips sit with are in the chips' prices. None where a price is in
+    neither: an unknown cost is absent, never zero.
     """
     total = 0.0
     for name, count in plan.chips_by_kind.items():
@@ -25,6 +27,10 @@ def usd_per_hour(
         if price is None:
             return None
         total += count * price
+    if plan.hosts is not None:
+        if not prices or plan.hosts.kind not in prices:
+            return None
+        total += plan.hosts.count * prices[plan.hosts.kind]
     return total
 
 
@@ -35,6 +41,8 @@ def required_usd_per_hour(
     total = usd_per_hour(plan, chips, prices)
     if total is None:
         unknown = sorted(n for n in plan.chips_by_kind if _chip_price(chips[n], prices) is None)
+        if plan.hosts is not None and plan.hosts.kind not in (prices or {}):
+            unknown.append(plan.hosts.kind)
         raise InputError(
             "a price metric needs the price of every chip",
             key="prices",
@@ -44,10 +52,13 @@ def required_usd_per_hour(
     return total
 
 
-def power_kw(plan: DeploymentPlan, chips: Mapping[str, ChipSpec]) -> float | None:
+def power_kw(
+    plan: DeploymentPlan, chips: Mapping[str, ChipSpec], hosts: Mapping[str, HostSpec]
+) -> float | None:
     """Kilowatts provisioned for the plan's chips, host and network included where known.
 
-    None where nothing is known of a chip's power.
+    Hosts that the plan has beside them count with the processors' limit alone, without memory or
+    network. None where nothing is known of the power of a chip or a host.
     """
     total = 0.0
     for name, count in plan.chips_by_kind.items():
@@ -55,6 +66,11 @@ def power_kw(plan: DeploymentPlan, chips: Mapping[str, ChipSpec]) -> float | Non
         if watts is None:
             return None
         total += count * watts / 1e3
+    if plan.hosts is not None:
+        limit = hosts[plan.hosts.kind].tdp_w
+        if limit is None:
+            return None
+        total += plan.hosts.count * limit.value / 1e3
     return total
 
 

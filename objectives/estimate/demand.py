@@ -35,7 +35,8 @@ class Demand:
     sample, `new_tokens` [2, s] are the tokens to compute and `cached_tokens` [2, s] those found in
     a cache: row 0 without any cache, row 1 with one that holds all there is. A cache of
     `cache_tokens` [k] tokens gives `cached_share` [k] of the hits of row 1. `gap_s` is the mean
-    pause before a request, which the users of a closed loop spend waiting for nobody. With
+    pause before a request, which the users of a closed loop spend waiting for nobody, `tool_s` the
+    part of it in which a tool holds a core of the hosts. With
     `alike` all answers have about one length, so requests that began together end together.
     """
 
@@ -47,6 +48,7 @@ class Demand:
     output_statistics: Values
     context_tokens: float
     gap_s: float
+    tool_s: float
     alike: bool
     new_tokens: Values
     cached_tokens: Values
@@ -87,6 +89,7 @@ def demand_of(workload: Workload) -> Demand:
         output_statistics=np.array([outputs.mean(), *percentiles]),
         context_tokens=float((outputs * (inputs + outputs / 2)).sum() / outputs.sum()),
         gap_s=float(workload.gap_s.mean()),
+        tool_s=float(workload.tool_s.mean()),
         alike=bool(outputs.std() <= _ALIKE * outputs.mean()),
         new_tokens=new,
         cached_tokens=inputs[rows] - new,

@@ -32,6 +32,10 @@ NOT_ESTIMATED = frozenset(
         "theoretical_hit_fraction",
         *(f"{tier}_fetched_gb" for tier in ("host", "ssd", "store")),
         *(f"{tier}_written_gb" for tier in ("host", "ssd", "store")),
+        "tool_wait_mean_ms",
+        "tool_wait_p95_ms",
+        "tool_core_utilization",
+        "front_end_utilization",
         "handed_off_gb",
         "peak_kv_fraction",
         "preemptions_per_request",
@@ -78,10 +82,10 @@ class Money:
         """Both are sums over chips, so one plan of each pool's chip tells the rate."""
         dollars, power = np.zeros(len(plans.variant)), np.zeros(len(plans.variant))
         for place, variants in enumerate(plans.variants):
-            one = plans.settings[0].model_copy(update={"pools": (variants[0],)})
+            one = plans.settings[0].model_copy(update={"pools": (variants[0],), "hosts": None})
             sizes = np.array([float(pool.chips_per_replica) for pool in variants])
             count = sizes[plans.variant[:, place]] * plans.replicas[:, place] / sizes[0]
-            usd, kw = usd_per_hour(one, site.chips, prices), power_kw(one, site.chips)
+            usd, kw = usd_per_hour(one, site.chips, prices), power_kw(one, site.chips, site.hosts)
             dollars += count * (np.nan if usd is None else usd)
             power += count * (np.nan if kw is None else kw)
         return cls(dollars, power)
@@ -89,6 +93,13 @@ class Money:
     def of_rows(self, rows: Ints) -> Money:
         """That of the combinations `rows`."""
         return Money(self.usd_per_hour[rows], self.power_kw[rows])
+
+    def beside(self, usd_per_hour: float | None, power_kw: float | None) -> Money:
+        """With what is beside the pools; nan where it is not known."""
+        return Money(
+            self.usd_per_hour + (np.nan if usd_per_hour is None else usd_per_hour),
+            self.power_kw + (np.nan if power_kw is None else power_kw),
+        )
 
 
 def metrics_of(

@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from objectives.calibrated import calibration_of
-from objectives.cost import frontend_seconds, kv_bytes_per_request
-from objectives.deployment import link_of, pool_costs
+from objectives.cost import frontend_seconds, kv_bytes_per_request, power_kw, usd_per_hour
+from objectives.deployment import copy_s_per_byte, link_of, pool_costs
 from objectives.estimate.demand import Demand
 from objectives.estimate.metrics import Money, metrics_of
 from objectives.estimate.steady import Loads, Pools, PromptTables, Steady, one_pool, split_pools
 from objectives.estimate.tables import PoolTables, pool_tables
 from objectives.slo import Slo
 from spaces.enumeration import BranchPlans
+from spaces.hosts import host_cores
 from spaces.layouts import with_batch
 from spaces.memory import hbm_ledger, tier_kv_tokens
 from spaces.plan import DeploymentPlan, Pool
@@ -44,7 +45,8 @@ def estimated(
 
     A metric that the formulas do not know is nan everywhere.
     """
-    return _Branch.of(plans, site, demand, names, slo, Money.of(plans, site, prices)).metrics()
+    money = Money.of(plans, site, prices)
+    return _Branch.of(plans, site, demand, names, slo, money, prices).metrics()
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class _Branch:
     names: Sequence[str]
     slo: Slo | None
     money: Money
+    prices: Mapping[str, float] | None
     pools: list[_Variants] = field(default_factory=list)
 
     @classmethod
@@ -84,8 +87,9 @@ class _Branch:
         names: Sequence[str],
         slo: Slo | None,
         money: Money,
+        prices: Mapping[str, float] | None,
     ) -> _Branch:
-        branch = cls(plans, site, demand, names, slo, money)
+        branch = cls(plans, site, demand, names, slo, money, prices)
         serving = len(plans.variants) - branch._splits_decode
         branch.pools.extend(branch._variants(place) for place in range(serving))
         return branch
@@ -118,13 +122,15 @@ class _Branch:
         return {name: values.reshape(-1) for name, values in found.items()}
 
     def _metrics_of(self, part: Ints, setting: DeploymentPlan) -> dict[str, Values]:
-        loads = self._loads(len(part))
+        loads = self._loads(part, setting)
         frontend_s = frontend_seconds(setting.engine, calibration_of(self.site).changes)
         outside_s = np.full(len(loads.users), frontend_s)
         rows = np.repeat(part, len(self.plans.loads))
         if len(self.pools) > 1:
             variants = self.pools[0]
             outside_s += variants.link_s[self.plans.variant[rows, 0]]
+            last = len(self.pools) - 1
+            outside_s += self.pools[last].link_s[self.plans.variant[rows, last]]
         steady = self._steady(rows, setting, loads, outside_s)
         chips = self.plans.chips[rows].astype(np.float64)
         return metrics_of(
@@ -134,7 +140,7 @@ class _Branch:
             self.demand,
             outside_s,
             chips,
-            self.money.of_rows(rows),
+            self._money(rows, setting),
             self.slo,
             self.site.budget_chips,
         )
@@ -215,12 +221,42 @@ class _Branch:
         found = self.demand.share_cached(room)
         return found if setting.router == "prefix-affinity" else found / ranks
 
-    def _loads(self, combinations: int) -> Loads:
+    def _loads(self, part: Ints, setting: DeploymentPlan) -> Loads:
         users = self._users()
         open_rate = [self.demand.requests_per_s(load) for load in self.plans.loads]
         return Loads(
-            users=np.tile([np.nan if n is None else float(n) for n in users], combinations),
-            rate=np.tile(open_rate, combinations),
+            users=np.tile([np.nan if n is None else float(n) for n in users], len(part)),
+            rate=np.tile(open_rate, len(part)),
+            most=np.repeat(self._most_requests_per_s(part, setting), len(self.plans.loads)),
+        )
+
+    def _most_requests_per_s(self, part: Ints, setting: DeploymentPlan) -> Values:
+        """What the cores for tools allow, for each combination of pools."""
+        if not self.site.tools_on_hosts or not self.demand.tool_s:
+            return np.full(len(part), np.inf)
+        cores = np.zeros(len(part))
+        if setting.hosts is not None:
+            cores += setting.hosts.count * self.site.hosts[setting.hosts.kind].cores.value
+        for place, variants in enumerate(self.plans.variants):
+            each = np.array([self._tool_cores(pool, setting) for pool in variants])
+            cores += self.plans.replicas[part, place] * each[self.plans.variant[part, place]]
+        found: Values = np.maximum(cores, 1.0) / self.demand.tool_s
+        return found
+
+    def _tool_cores(self, pool: Pool, setting: DeploymentPlan) -> float:
+        """What a replica adds to the cores for tools, or takes from those of the plan's hosts."""
+        own = setting.model_copy(update={"pools": (pool,), "hosts": None})
+        cores = host_cores(own, self.site)
+        return float(cores.tools if setting.hosts is None else -cores.front_end)
+
+    def _money(self, rows: Ints, setting: DeploymentPlan) -> Money:
+        money = self.money.of_rows(rows)
+        if setting.hosts is None:
+            return money
+        alone = setting.model_copy(update={"pools": ()})
+        return money.beside(
+            usd_per_hour(alone, self.site.chips, self.prices),
+            power_kw(alone, self.site.chips, self.site.hosts),
         )
 
     def _users(self) -> list[int | None]:
@@ -302,15 +338,21 @@ class _Branch:
         return pool.dp * max(1.0, min(float(pool.max_num_seqs), held)), float(blocks * block)
 
     def _link_s(self, pool: Pool, setting: DeploymentPlan) -> float:
-        """Seconds to hand a request's KV to the next pool, the link to itself."""
+        """Seconds to hand a request's KV to the next pool, or to copy it in; nobody else does."""
         if len(self.plans.variants) == 1:
             return 0.0
-        others = [variants[0] for variants in self.plans.variants if variants[0].role != pool.role]
-        plan = setting.model_copy(update={"pools": (pool, *others)})
+        pools = [
+            pool if variants[0].role == pool.role else variants[0]
+            for variants in self.plans.variants
+        ]
+        plan = setting.model_copy(update={"pools": tuple(pools)})
         size = kv_bytes_per_request(
             self.site.model, setting.precision, int(self.demand.input_tokens)
         )
-        return link_of(plan, pool, self.site).seconds(size)
+        copying_s = size * copy_s_per_byte(plan, pool, self.site)
+        if pool.takes_prompts:
+            return link_of(plan, pool, self.site).seconds(size) + copying_s
+        return copying_s
 
 
 def _first_alike(settings: Sequence[DeploymentPlan], place: int) -> int:
@@ -321,7 +363,7 @@ def _first_alike(settings: Sequence[DeploymentPlan], place: int) -> int:
         affine = setting.router == "prefix-affinity"
         own_gb = tiers.host_gb_per_chip + tiers.ssd_gb_per_chip
         sides = setting.midfill_threshold_tokens, setting.ping_pong
-        return own_gb, tiers.shared_gb, sides, affine
+        return own_gb, tiers.shared_gb, sides, affine, setting.hosts
 
     wanted = seen(settings[place])
     return next(n for n, setting in enumerate(settings) if seen(setting) == wanted)

@@ -69,15 +69,24 @@ class Pools:
 
 @dataclass(frozen=True)
 class Loads:
-    """A closed loop of `users` (nan in an open one) or an open one of `rate` requests/s."""
+    """A closed loop of `users` (nan in an open one) or an open one of `rate` requests/s.
+
+    The tools between turns let no more than `most` requests/s come.
+    """
 
     users: Values
     rate: Values
+    most: Values
 
     def requests_per_s(self, seconds: Values) -> Values:
         """Requests per second where each spends so many in the system and its pause."""
         found: Values = np.where(np.isnan(self.users), self.rate, self.users / seconds)
-        return found
+        return np.minimum(found, self.most)
+
+    def waiting_s(self, requests_per_s: Values, seconds: Values) -> Values:
+        """What users spend beside these seconds, where it is not spent waiting for tools."""
+        found = self.users / requests_per_s - seconds
+        return np.where(requests_per_s < 0.999 * self.most, found, 0.0)
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,7 @@ def one_pool(
     requests_per_s = pools.replicas * per_replica
     requests_per_s = np.minimum(requests_per_s, offered * pools.replicas)
     stretch = chunks * (decode_s + added_s) / np.maximum(_mean_prompt_s(prompts, pools), 1e-12)
-    waiting_s = loads.users / requests_per_s - inside_s - outside_s - demand.gap_s
+    waiting_s = loads.waiting_s(requests_per_s, inside_s + outside_s + demand.gap_s)
     own_s = np.minimum(requests_per_s / pools.replicas * packed_s / pools.ranks, 0.9)
     chance_s = own_s / (1 - own_s) / 2 * packed_s
     return Steady(
@@ -165,7 +174,7 @@ def split_pools(
         )
         running = 0.5 * (running + np.maximum(wanted, 1e-6))
     inside_s = prefill_s + decoded * tpot_s + outside_s + demand.gap_s
-    waiting_s = loads.users / requests_per_s - inside_s
+    waiting_s = loads.waiting_s(requests_per_s, inside_s)
     alone_s = sum(p.share * _mean_prompt_s(p, pools) for pools, p in prefills)
     statistics = _joined(prefills)
     burst_s = np.max(

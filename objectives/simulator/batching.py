@@ -27,7 +27,6 @@ from objectives.simulator.jit import compiled
 from objectives.simulator.state import (
     DECODING,
     FETCH,
-    HAND_OFF,
     HANDED_OFF,
     NONE,
     PREFILLING,
@@ -38,6 +37,7 @@ from objectives.simulator.state import (
     WAITING,
     State,
 )
+from objectives.simulator.transfer import start_transfer
 
 
 @compiled
@@ -316,11 +316,7 @@ def _receive(state: State, rank_id: int, request_id: int) -> None:
     request.phase = RECEIVING
     request.usable_s = float("inf")
     request.decode_admitted_s = clock.now_s
-    size = kv_bytes(state, request.computed)
-    clock.handed_off_bytes += size
-    source = state.ranks[request.source_rank].net_link
-    target = state.ranks[rank_id].net_link
-    start_flow(state, HAND_OFF, request_id, source, target, size)
+    start_transfer(state, request_id)
 
 
 @compiled

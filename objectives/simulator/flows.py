@@ -6,9 +6,8 @@ smaller of its shares.
 
 from __future__ import annotations
 
-from objectives.simulator.events import push
 from objectives.simulator.jit import compiled
-from objectives.simulator.state import FETCH_REST, HAND_OFF, KV_ARRIVED, NONE, State
+from objectives.simulator.state import FETCH_REST, NONE, State
 
 # Less than this is left of a flow only by rounding: equal flows end at one instant.
 NOTHING_BYTES = 1e-3
@@ -64,8 +63,6 @@ def end_flow(state: State) -> tuple[int, int]:
     clock.cache_version += clock.fetch_when_faster
     for place in range(first, clock.flows):  # keep the order of starting
         state.flows[place] = state.flows[place + 1]
-    if purpose == HAND_OFF:
-        push(state, clock.now_s + clock.transfer_latency_s, KV_ARRIVED, request_id, 0)
     _share_links(state)
     if rest_bytes > 0:
         start_flow(state, FETCH_REST, request_id, one_link, other_link, rest_bytes)

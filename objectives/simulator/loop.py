@@ -23,6 +23,7 @@ from objectives.simulator.handoff import (
     send_computed,
     take_place,
 )
+from objectives.simulator.hosts import ask_core, end_work, front_end_core_s, works
 from objectives.simulator.jit import compiled, entry
 from objectives.simulator.pipeline import (
     enter_flight,
@@ -34,6 +35,8 @@ from objectives.simulator.pipeline import (
 )
 from objectives.simulator.routing import route, route_decode
 from objectives.simulator.state import (
+    COPY_IN,
+    COPY_OUT,
     DECODING,
     ENTRY,
     FETCH,
@@ -41,10 +44,12 @@ from objectives.simulator.state import (
     FINISHED,
     FIRST_LAYER,
     FLOW_END,
+    FRONT_END,
     HAND_OFF,
     HAND_OFF_PART,
     HANDED_OFF,
     HELD,
+    HOST_END,
     KV_ARRIVED,
     LEVELS,
     NONE,
@@ -56,6 +61,8 @@ from objectives.simulator.state import (
     SWAP_IN,
     SWAP_OUT,
     TIER_WRITE,
+    TOOL,
+    TOOL_CALL,
     TURNED_AWAY,
     WAITING,
     WAKE,
@@ -71,6 +78,7 @@ from objectives.simulator.steps import (
     sum_batch,
 )
 from objectives.simulator.tiers import end_write
+from objectives.simulator.transfer import go_on_with_transfer
 
 # Stands for a micro-batch that nobody is in.
 _HELD_ONES = -2
@@ -102,7 +110,7 @@ def run(*arrays: Any) -> bool:
             continue
         if clock.events == 0:
             return True
-        if clock.in_flight == 0 and clock.flows == 0:
+        if clock.in_flight == 0 and clock.flows == 0 and not works(state):
             _skip_idle_time(state)
         event = state.events[0]
         kind, subject, detail = event.priority, event.subject, event.detail
@@ -126,6 +134,10 @@ def run(*arrays: Any) -> bool:
                 _send(state, subject)
         elif kind == ENTRY:
             _enter(state, subject)
+        elif kind == TOOL_CALL:
+            ask_core(state, subject, TOOL)
+        elif kind == HOST_END:
+            _end_host_work(state, subject)
         else:
             state.replicas[subject].wake_pending = 0
             _schedule(state, subject)
@@ -166,6 +178,8 @@ def _flow_is_next(state: State) -> bool:
 def _settle_flow(state: State) -> None:
     """A flow has ended: a prefill rank is rid of what it sent, or a fetched prefix is usable."""
     purpose, request_id = end_flow(state)
+    if purpose in (COPY_OUT, HAND_OFF, COPY_IN):
+        go_on_with_transfer(state, request_id, purpose)
     if purpose == HAND_OFF:
         _release_source(state, request_id)
     elif purpose == HAND_OFF_PART:
@@ -258,10 +272,24 @@ def _send(state: State, request_id: int) -> None:
     if not _can_ever_fit(state, request_id):
         request.phase = REJECTED
         _end_turn(state, request_id)
+    elif state.stations[FRONT_END].cores > 0:
+        ask_core(state, request_id, FRONT_END)
     elif clock.frontend_s > 0:
         push(state, clock.now_s + clock.frontend_s, ENTRY, request_id, 0)
     else:
         _enter(state, request_id)
+
+
+@compiled
+def _end_host_work(state: State, request_id: int) -> None:
+    """A tool's answer is sent; past its front end a request is on the rest of its way."""
+    clock = state.clock[0]
+    end_work(state, request_id)
+    if state.requests[request_id].host_work == TOOL:
+        _send(state, request_id)
+        return
+    rest_s = clock.frontend_s - front_end_core_s(state, request_id)
+    push(state, clock.now_s + max(0.0, rest_s), ENTRY, request_id, 0)
 
 
 @compiled
@@ -273,8 +301,12 @@ def _end_turn(state: State, request_id: int) -> None:
     clock.last_end_s = clock.now_s
     child = request.first_child
     while child != NONE:
-        push(state, clock.now_s + state.requests[child].gap_s, SEND, child, 0)
-        child = state.requests[child].next_sibling
+        turn = state.requests[child]
+        if turn.tool_s > 0 and state.stations[TOOL].cores > 0:
+            push(state, clock.now_s + turn.gap_s - turn.tool_s, TOOL_CALL, child, 0)
+        else:
+            push(state, clock.now_s + turn.gap_s, SEND, child, 0)
+        child = turn.next_sibling
     state.turns_left[request.session] -= 1
     if state.turns_left[request.session] == 0 and clock.closed_loop > 0:
         push(state, clock.now_s, SEND, NONE, 0)

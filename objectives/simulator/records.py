@@ -30,7 +30,8 @@ class RequestRecords:
     one pool does both. `decode_steps` are the steps that gave the tokens after the first: as many
     as those, or fewer where drafts were accepted. `entry_pool` is the place, among the scenario's
     pools, of the one whose queue a request entered first, `decode_pool` that of the one it was
-    handed on to; -1 where there was none.
+    handed on to; -1 where there was none. `tool_wait_s` is how long the tool before a turn waited
+    for a core of the hosts, before the turn was sent; NaN for a turn without one there.
     """
 
     finished: npt.NDArray[np.bool_]
@@ -56,6 +57,7 @@ class RequestRecords:
     decode_steps: Tokens
     entry_pool: Tokens
     decode_pool: Tokens
+    tool_wait_s: Seconds
 
     def waits_s(self, pool: int) -> Seconds:
         """Waits for admission to a pool, of the measured requests that finished [k]."""
@@ -124,6 +126,8 @@ class PoolRecord:
     network_utilization: float
     host_link_utilization: float
     ssd_utilization: float
+    copied_bytes: float
+    copy_utilization: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,16 @@ class TierBytes:
     written_to_host: float
     written_to_ssd: float
     written_to_store: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostRecord:
+    """What the cores of the hosts did: the shares of the run that those of each kind worked."""
+
+    front_end_cores: int
+    front_end_utilization: float
+    tool_cores: int
+    tool_utilization: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +172,4 @@ class SimulationResult:
     handed_off_bytes: float
     tier_bytes: TierBytes
     closed_loop: bool
+    hosts: HostRecord | None = None

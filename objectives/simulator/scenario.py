@@ -20,6 +20,9 @@ class PoolSetup:
     beside running requests leaves `watermark_blocks` available. A micro-batch holds at most
     `flight_requests` of a rank's requests, or by default an even share of its decoding ones for
     each pipeline stage.
+    KV that is handed on takes `copy_s_per_byte` of the memory of a rank, which the transfers of a
+    rank share: on its way out of a pool, or on its way in where requests decode. A decode pool
+    without `stores_answers` leaves nothing in the shared store.
     Beside running requests a replica looks at its queues every `admission_steps` steps; with
     `admission_together` also as soon as every rank could admit one (`admission.py`).
     """
@@ -43,6 +46,8 @@ class PoolSetup:
     swap_tokens: int = 0
     admission_steps: int = 1
     admission_together: bool = False
+    copy_s_per_byte: float = 0.0
+    stores_answers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,19 @@ class SharedStore:
 
 
 @dataclass(frozen=True, slots=True)
+class HostSetup:
+    """Cores that do the front end's work, and cores that run tools; none: they run elsewhere.
+
+    A request's front end takes `request_s` of a core and `token_s` for each token of its prompt.
+    """
+
+    front_end_cores: int
+    tool_cores: int
+    request_s: float = 0.0
+    token_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """One pool that does all; a prefill and a decode pool; or a midfill pool between the two.
 
@@ -79,6 +97,7 @@ class Scenario:
     At most `max_queued` requests wait at a rank that prompts enter (None: any number); with
     `try_others` one that finds no room there goes to another rank of the pool. A chunk of a prompt
     is sent to the decode pool in `send_layers` parts, 0 being whole prompts at their end.
+    Without `hosts` tools run elsewhere, and nothing in the front end waits for a core.
     """
 
     pools: tuple[PoolSetup, ...]
@@ -98,4 +117,5 @@ class Scenario:
     try_others: bool = True
     send_layers: int = 0
     acceptance: tuple[float, ...] = ()
+    hosts: HostSetup | None = None
     seed: int = 1

@@ -9,8 +9,14 @@ import numpy.typing as npt
 
 from objectives.cost.step_costs import COEFFICIENTS, AttentionTables, Floats, StepCosts
 from objectives.simulator.loop import run
-from objectives.simulator.records import PoolRecord, RequestRecords, SimulationResult, TierBytes
-from objectives.simulator.scenario import PoolSetup, Scenario
+from objectives.simulator.records import (
+    HostRecord,
+    PoolRecord,
+    RequestRecords,
+    SimulationResult,
+    TierBytes,
+)
+from objectives.simulator.scenario import HostSetup, PoolSetup, Scenario
 from objectives.simulator.speculation import steps_of_answers
 from objectives.simulator.state import (
     CLOCK,
@@ -18,6 +24,7 @@ from objectives.simulator.state import (
     EXPECTED,
     FINISHED,
     FLOW,
+    FRONT_END,
     GAP_BINS,
     GAP_MAX_S,
     GAP_MIN_S,
@@ -37,7 +44,9 @@ from objectives.simulator.state import (
     SEND,
     SHORTEST_QUEUE,
     SLOT,
+    STATION,
     TIER,
+    TOOL,
     TURNED_AWAY,
     WRITE_THROUGH,
     WRITER,
@@ -129,6 +138,7 @@ def _initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) ->
         tier_slot_of=np.full((len(room), blocks), NONE, np.int32),
         tier_slots=_unused_slots(room),
         writers=_writers(ranks, int(clock.store_tier[0])),
+        stations=_stations(scenario.hosts),
         links=_links(scenario, ranks),
         flows=np.recarray(2 * int(clock.flow_margin[0]), FLOW),
         events=_first_events(clock, min(load.concurrency, len(roots))),
@@ -194,9 +204,17 @@ def _writers(ranks: np.recarray, store_tier: int) -> np.recarray:
     return writers
 
 
+def _stations(hosts: HostSetup | None) -> np.recarray:
+    stations = np.zeros(2, STATION).view(np.recarray)
+    stations["head"] = stations["tail"] = NONE
+    if hosts is not None:
+        stations["cores"][[FRONT_END, TOOL]] = hosts.front_end_cores, hosts.tool_cores
+    return stations
+
+
 def _links(scenario: Scenario, ranks: np.recarray) -> np.recarray:
-    """Network, host and disk link of each rank, then the store's."""
-    links = np.zeros(3 * len(ranks) + 1, LINK).view(np.recarray)
+    """Network, host and disk link of each rank, then the store's, and ranks' ways of copying."""
+    links = np.zeros(4 * len(ranks) + 1, LINK).view(np.recarray)
     token_bytes = scenario.kv_on_link.token_bytes or 1.0
     for place, rank in enumerate(ranks):
         setup = scenario.pools[rank.pool]
@@ -206,7 +224,10 @@ def _links(scenario: Scenario, ranks: np.recarray) -> np.recarray:
             token_bytes / setup.host_s_per_token if setup.host_s_per_token else np.inf,
             token_bytes / setup.ssd_s_per_token if setup.ssd_s_per_token else np.inf,
         )
-    links["bytes_per_s"][-1] = scenario.store.bytes_per_s if scenario.store else np.inf
+        rank.copy_link = 3 * len(ranks) + 1 + place
+        copy_s = setup.copy_s_per_byte
+        links["bytes_per_s"][rank.copy_link] = 1 / copy_s if copy_s else np.inf
+    links["bytes_per_s"][3 * len(ranks)] = scenario.store.bytes_per_s if scenario.store else np.inf
     return links
 
 
@@ -220,6 +241,9 @@ def _clock(
     clock.idle_cap_s = load.system_idle_cap_s
     clock.router = _ROUTERS[scenario.router]
     clock.frontend_s = scenario.frontend_s
+    if scenario.hosts is not None:
+        clock.host_request_s = scenario.hosts.request_s
+        clock.host_token_s = scenario.hosts.token_s
     clock.keep_answers = scenario.keep_answers
     clock.retention = _RETENTIONS[scenario.retention]
     clock.idle_limit_s = scenario.idle_limit_s
@@ -255,6 +279,7 @@ def _requests(
         requests.chain_length = np.diff(workload.block_offsets)
     requests.session = workload.session
     requests.gap_s = workload.gap_s
+    requests.tool_s = workload.tool_s
     _link_turns(requests, workload.parent)
     requests.next = NONE
     requests.flight = NONE
@@ -296,6 +321,7 @@ def _pools(scenario: Scenario, sharing: bool, slot_blocks: int) -> np.recarray:
             and setup.role == "decode"
             and scenario.store is not None
             and scenario.retention != "lru"
+            and setup.stores_answers
         )
         pool.blocks_per_slot = slot_blocks
         pool.watermark_blocks = setup.watermark_blocks
@@ -457,7 +483,18 @@ def _result(scenario: Scenario, state: State, load: OfferedLoad) -> SimulationRe
         handed_off_bytes=float(state.clock["handed_off_bytes"][0]),
         tier_bytes=_tier_bytes(state),
         closed_loop=bool(state.clock["closed_loop"][0]),
+        hosts=_host_record(scenario, state),
     )
+
+
+def _host_record(scenario: Scenario, state: State) -> HostRecord | None:
+    if scenario.hosts is None:
+        return None
+    stations = state.stations
+    whole_s = np.maximum(1, stations["cores"]) * float(state.clock["now_s"][0])
+    front_end, tools = (stations["worked_s"] / np.maximum(whole_s, 1e-12)).tolist()
+    hosts = scenario.hosts
+    return HostRecord(hosts.front_end_cores, front_end, hosts.tool_cores, tools)
 
 
 def _records(state: State, load: OfferedLoad) -> RequestRecords:
@@ -466,6 +503,7 @@ def _records(state: State, load: OfferedLoad) -> RequestRecords:
     finished = requests["phase"] == FINISHED
     received = requests["decode_admitted_s"] >= 0
     entry_rank = np.where(received, requests["source_rank"], requests["rank"])
+    on_hosts = sent & (requests["tool_s"] > 0) & (state.stations["cores"][TOOL] > 0)
 
     def told(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return np.where(finished, values, np.nan)
@@ -497,6 +535,7 @@ def _records(state: State, load: OfferedLoad) -> RequestRecords:
         decode_steps=requests["decode_steps"].copy(),
         entry_pool=np.where(sent, _pools_of(state, entry_rank), NONE),
         decode_pool=np.where(received, _pools_of(state, requests["rank"]), NONE),
+        tool_wait_s=np.where(on_hosts, requests["tool_wait_s"], np.nan),
     )
 
 
@@ -532,6 +571,8 @@ def _pool_record(
         ssd_bytes=_moved_bytes(state, ranks["ssd_link"]),
         network_utilization=_link_utilization(state, ranks["net_link"], makespan_s),
         host_link_utilization=_link_utilization(state, ranks["host_link"], makespan_s),
+        copied_bytes=_moved_bytes(state, ranks["copy_link"]),
+        copy_utilization=_link_utilization(state, ranks["copy_link"], makespan_s),
         ssd_utilization=_link_utilization(state, ranks["ssd_link"], makespan_s),
         experts_utilization=float(replicas["experts_work_s"].sum()) / whole_s if whole_s else 0.0,
     )

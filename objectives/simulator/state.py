@@ -22,13 +22,17 @@ TURNED_AWAY = 10  # from a full queue
 
 # Kinds of event. The number is also the priority among events of equal time: what ends a step
 # comes before what may join the next one, and replicas are woken last, when all is known.
-STEP_END, FLOW_END, KV_ARRIVED, FIRST_LAYER, SEND, ENTRY, WAKE = range(7)
+STEP_END, FLOW_END, KV_ARRIVED, FIRST_LAYER, HOST_END, TOOL_CALL, SEND, ENTRY, WAKE = range(9)
+
+# Work on the hosts.
+FRONT_END, TOOL = range(2)
 
 # Routers.
 ROUND_ROBIN, LEAST_LOADED, PREFIX_AFFINITY, SHORTEST_QUEUE = range(4)
 
 # What a flow of KV over links is for.
 HAND_OFF, HAND_OFF_PART, FETCH, FETCH_REST, TIER_WRITE, SWAP_OUT, SWAP_IN = range(7)
+COPY_OUT, COPY_IN = 7, 8
 
 # What becomes of cached blocks: moved down a tier when evicted, copied down as soon as computed,
 # or moved down at the end of each turn.
@@ -48,6 +52,10 @@ REQUEST = np.dtype(
         ("output", "i8"),  # tokens to generate
         ("session", "i8"),
         ("gap_s", "f8"),  # pause between the end of the turn before and this one
+        ("tool_s", "f8"),  # of it a tool holds a core of the hosts, at its end
+        ("host_work", "i8"),  # what it waits for there, or does
+        ("asked_s", "f8"),  # since when
+        ("tool_wait_s", "f8"),  # how long its tool waited for a core
         ("first_child", "i8"),  # turns that wait for the end of this one
         ("next_sibling", "i8"),
         ("chain_start", "i8"),  # first prefix block in State.chain
@@ -116,7 +124,8 @@ RANK = np.dtype(
         ("ssd_tier", "i8"),
         ("net_link", "i8"),  # in State.links: to other pools and the store,
         ("host_link", "i8"),  # to host memory,
-        ("ssd_link", "i8"),  # and to the local disk
+        ("ssd_link", "i8"),  # to the local disk,
+        ("copy_link", "i8"),  # and through memory, where KV is staged and converted
         ("held", "i8"),  # prompts that wait for the last layers of their prefix
         ("match_request", "i8"),  # whose prefix was looked for last,
         ("match_version", "i8"),  # in which state of the caches,
@@ -223,6 +232,11 @@ TIER = np.dtype([("free", "i8"), ("oldest", "i8"), ("newest", "i8")])
 
 LINK = np.dtype([("bytes_per_s", "f8"), ("flows", "i8"), ("moved_bytes", "f8")])
 
+# Cores for one kind of work on the hosts, and the requests that wait for one, chained by `next`.
+STATION = np.dtype(
+    [("cores", "i8"), ("busy", "i8"), ("worked_s", "f8"), ("head", "i8"), ("tail", "i8")]
+)
+
 EVENT = np.dtype(
     [("time_s", "f8"), ("priority", "i8"), ("serial", "i8"), ("subject", "i8"), ("detail", "i8")]
 )
@@ -256,6 +270,8 @@ CLOCK = np.dtype(
         ("turn", "i8"),  # of the round-robin router
         ("decode_turn", "i8"),
         ("frontend_s", "f8"),  # between the client and the engine's queue
+        ("host_request_s", "f8"),  # of a core for a request's front end,
+        ("host_token_s", "f8"),  # and for each token of its prompt
         ("block_tokens", "i8"),  # tokens of a KV block
         ("slot_tokens", "i8"),  # tokens of a prefix block
         ("keep_answers", "i8"),  # answers are cached for the next turn
@@ -309,6 +325,7 @@ class State(NamedTuple):
     tier_slot_of: npt.NDArray[np.int32]  # [tiers, prefix blocks]
     tier_slots: Records  # [tiers, slots]
     writers: Records  # [ranks x levels]
+    stations: Records  # [kinds of work] of the hosts; without cores that work is not done there
     links: Records
     flows: Records
     events: Records

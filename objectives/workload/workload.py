@@ -53,6 +53,9 @@ class Workload:
     of a turn with a parent is what was recorded, for a replay of the recorded times. `kind` [n]
     holds places in `KINDS`, `class_id` [n] places in `classes`. Where the five arrays are left
     out, every request is a session of one turn and of the one class.
+
+    `tool_share` is the part of the pause before a turn that brings a tool's result (`append`) in
+    which the tool holds a core of the deployment's hosts; 0 where tools run elsewhere.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Workload:
     kind: Codes = field(default_factory=lambda: np.empty(0, np.int8))
     class_id: Numbers = field(default_factory=lambda: np.empty(0, np.int32))
     classes: tuple[RequestClass, ...] = (RequestClass(),)
+    tool_share: float = 0.0
 
     def __post_init__(self) -> None:
         n = len(self)
@@ -85,6 +89,11 @@ class Workload:
 
     def __len__(self) -> int:
         return len(self.arrival_s)
+
+    @property
+    def tool_s(self) -> Seconds:
+        """Seconds of a host's core in the pause before each turn [n]."""
+        return np.where(self.kind == APPEND, self.tool_share * self.gap_s, 0.0)
 
     @property
     def sessions(self) -> int:

@@ -109,7 +109,7 @@ def _system_row(name: str) -> tuple[str, ...]:
         name,
         spec.title,
         ", ".join(spec.chips),
-        *_figures(spec, "chips_per_node", "nodes_per_scaleup", "rack_kw"),
+        *_figures(spec, "chips_per_node", "hosts_per_node", "nodes_per_scaleup", "rack_kw"),
     )
 
 
@@ -176,7 +176,7 @@ _ROWS = {
         _chip_row,
     ),
     "systems": (
-        ["system", "title", "chips", "chips/node", "nodes/scale-up", "rack kW"],
+        ["system", "title", "chips", "chips/node", "hosts/node", "nodes/scale-up", "rack kW"],
         _system_row,
     ),
     "hosts": (

@@ -73,6 +73,7 @@ def _document_of_one(found: Assessment, job: Job) -> dict[str, object]:
         "bands": found.bands,
         "pools": [asdict(pool) for pool in found.pools],
         "classes": [asdict(each) for each in found.classes],
+        "hosts": None if found.hosts is None else asdict(found.hosts),
         "ttft_parts_ms": found.ttft_parts_ms,
         "binds": str(found.binding),
         "busy_time_shares": dict(found.binding.shares) if found.binding else {},
@@ -155,6 +156,9 @@ def _show_inside(found: Assessment) -> None:
     )
     if len(found.classes) > 1:
         _show_classes(found.classes)
+    if found.hosts is not None:
+        cores = asdict(found.hosts).items()
+        show("hosts: " + ", ".join(f"{key.replace('_', ' ')} {_cell(n)}" for key, n in cores))
     parts = ", ".join(f"{name} {format_value(ms)}" for name, ms in found.ttft_parts_ms.items())
     show(f"mean TTFT in ms: {parts}")
     if found.binding is not None:

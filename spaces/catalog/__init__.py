@@ -26,6 +26,7 @@ from spaces.system import Described, HostSpec, LinkSpec, SystemSpec
 __all__ = [
     "chip",
     "chip_names",
+    "cores_per_chip",
     "engine",
     "engine_names",
     "host",
@@ -34,6 +35,7 @@ __all__ = [
     "link_names",
     "model",
     "model_names",
+    "priced",
     "system",
     "system_names",
 ]
@@ -113,6 +115,26 @@ def link(name: str) -> LinkSpec:
     63.0
     """
     return _catalogue_link(_stem("links", name))
+
+
+def priced(name: str) -> ChipSpec | HostSpec:
+    """A chip or a host, which are what prices are given for."""
+    return host(name) if _find("hosts", name) else chip(name)
+
+
+def cores_per_chip(name: str) -> float | None:
+    """Cores of the hosts that a chip sits with, by chip; of the smallest where kinds differ.
+
+    None where the catalogue does not know them.
+
+    >>> cores_per_chip("gb200")
+    36.0
+    """
+    for spec in map(system, system_names()):
+        if chip(name).name in spec.chips and spec.hosts and spec.hosts_per_node:
+            cores = min(host(each).cores.value for each in spec.hosts)
+            return spec.hosts_per_node.value * cores / spec.chips_per_node.value
+    return None
 
 
 def model_names() -> tuple[str, ...]:

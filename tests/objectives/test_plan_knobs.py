@@ -63,7 +63,8 @@ def outcome(changes: Changes) -> bytes | str:
 
 
 def _site() -> Site:
-    return unlike_site({CHIP: 64, "b200": 64, "mi300x": 64}, "vllm", "sglang", model=MODEL)
+    site = unlike_site({CHIP: 64, "b200": 64, "mi300x": 64}, "vllm", "sglang", model=MODEL)
+    return replace(site, hosts={"xeon6-6980p": catalog.host("xeon6-6980p")})
 
 
 def _with_chips(changes: Changes) -> Changes:
@@ -88,6 +89,7 @@ PLAN: dict[str, tuple[Changes, Any, Any]] = {
     "micro_batches": (SPLIT, 1, 3),
     "max_queued_requests": ({}, None, 4),
     "when_full": ({"max_queued_requests": 4}, "reject", "try-others"),
+    "hosts": ({}, None, {"kind": "xeon6-6980p", "count": 1}),
 }
 POOL: dict[str, tuple[Changes, Any, Any]] = {
     "chip": ({}, CHIP, "b200"),

@@ -106,6 +106,7 @@ def assessed(plan: DeploymentPlan) -> Assessment:
         kv_network_gb=0.0,
         kv_host_gb=0.0,
         kv_ssd_gb=0.0,
+        kv_copied_gb=0.0,
         batch_steps=(0, 2, 3, 1, 1),
     )
     return Assessment(

@@ -13,6 +13,7 @@ from spaces.errors import InputError
 from spaces.plan import (
     TOPOLOGY_ROLES,
     DeploymentPlan,
+    Hosts,
     KvTiers,
     Load,
     Pool,
@@ -161,6 +162,7 @@ def test_every_part_of_a_plan_takes_part_in_its_id() -> None:
         "router": "round-robin",
         "max_queued_requests": 8,
         "when_full": "reject",
+        "hosts": Hosts(kind="xeon6-6980p", count=1),
         "topology": "aggregated",
         "midfill_threshold_tokens": 99,
         "speculation": Speculation(depth=1),

@@ -46,11 +46,11 @@ def test_an_unknown_price_is_absent_and_told_where_it_is_needed(
 
 
 def test_power_includes_host_and_network_where_known(chips: dict[str, ChipSpec]) -> None:
-    assert power_kw(PLAN, chips) == pytest.approx(20 * 1.0)
+    assert power_kw(PLAN, chips, {}) == pytest.approx(20 * 1.0)
     whole = chips["h200"].model_copy(update={"all_in_w": Fact(value=1370, source="model")})
-    assert power_kw(PLAN, {**chips, "h200": whole}) == pytest.approx(16 * 1.37 + 4)
+    assert power_kw(PLAN, {**chips, "h200": whole}, {}) == pytest.approx(16 * 1.37 + 4)
 
 
 def test_power_nobody_has_published_is_absent_never_zero(chips: dict[str, ChipSpec]) -> None:
     unknown = chips["h200"].model_copy(update={"tdp_w": None})
-    assert power_kw(PLAN, {**chips, "h200": unknown}) is None
+    assert power_kw(PLAN, {**chips, "h200": unknown}, {}) is None

@@ -12,10 +12,12 @@ import pytest
 
 from objectives.simulator import SimulationResult, admission, loop, simulate
 from objectives.simulator.state import (
+    COPY_OUT,
     DECODING,
     ENTRY,
     EXPECTED,
     FINISHED,
+    FRONT_END,
     HAND_OFF,
     HAND_OFF_PART,
     HANDED_OFF,
@@ -102,11 +104,22 @@ def _requests_are_counted(state: State) -> None:
     clock = state.clock[0]
     phases = Counter(state.requests["phase"].tolist())
     entering = sum(event.priority == ENTRY for event in state.events[: clock.events])
+    entering += _at_front_end(state)
     past = phases[FINISHED] + phases[REJECTED] + phases[TURNED_AWAY]
     assert clock.in_flight == len(state.requests) - phases[EXPECTED] - past + entering
     places = [request for rank_id in range(len(state.ranks)) for request in _at(state, rank_id)]
     inside = np.flatnonzero(np.isin(state.requests["phase"], SEATED + QUEUED))
     assert sorted(places) == inside.tolist()
+
+
+def _at_front_end(state: State) -> int:
+    """Requests that have a core of the front end, or wait for one."""
+    station = state.stations[FRONT_END]
+    found, request_id = int(station.busy), station.head
+    while request_id != NONE:
+        found += 1
+        request_id = state.requests[request_id].next
+    return found
 
 
 def _at(state: State, rank_id: int) -> list[int]:
@@ -152,7 +165,7 @@ def _kept(state: State, rank_id: int) -> list[int]:
 def _sending_from(state: State, rank_id: int) -> list[int]:
     """Requests that have left a prefill rank, and whose KV has not."""
     flows = state.flows[: state.clock[0].flows]
-    moving = {int(flow.request) for flow in flows if flow.purpose == HAND_OFF}
+    moving = {int(flow.request) for flow in flows if flow.purpose in (COPY_OUT, HAND_OFF)}
     waiting = set(np.flatnonzero(state.requests["phase"] == HANDED_OFF).tolist())
     parts = {int(flow.request) for flow in flows if flow.purpose == HAND_OFF_PART}
     last = {request for request in parts if state.requests[request].phase == RECEIVING}

@@ -22,7 +22,7 @@ from objectives.simulator.speculation import steps_of_answers
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
 
-STEP_END, FLOW_END, KV_ARRIVED, FIRST_LAYER, SEND, ENTRY, WAKE = range(7)
+STEP_END, FLOW_END, KV_ARRIVED, FIRST_LAYER, HOST_END, TOOL_CALL, SEND, ENTRY, WAKE = range(9)
 
 
 @dataclass(eq=False)
@@ -34,6 +34,8 @@ class Request:
     chain: tuple[int, ...]
     session: int
     gap_s: float
+    tool_s: float = 0.0
+    tool_wait_s: float = math.nan
     followers: list[Request] = field(default_factory=list)
     phase: str = "expected"
     target: int = 0
@@ -82,6 +84,7 @@ class Rank:
     links: list[Link] = field(default_factory=list)  # of these three; the last is its network's
     to_write: list[list[int]] = field(default_factory=lambda: [[], [], []])
     writes: list[list[int]] = field(default_factory=lambda: [[], [], []])
+    copying: Link | None = None  # through memory, of KV between pools
 
 
 @dataclass(eq=False)
@@ -106,6 +109,16 @@ class Tier:
     room: int
     blocks: OrderedDict[int, float] = field(default_factory=OrderedDict)
     coming: set[int] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class Station:
+    """Cores of the hosts for one kind of work, and what waits for one."""
+
+    cores: int
+    busy: int = 0
+    worked_s: float = 0.0
+    queue: deque[Callable[[], None]] = field(default_factory=deque)
 
 
 @dataclass(eq=False)
@@ -135,6 +148,9 @@ class ReferenceSimulator:
         self.concurrency = load.concurrency
         self.horizon_s = load.horizon_s
         self.idle_cap_s = load.system_idle_cap_s
+        hosts = scenario.hosts
+        self.front_end = Station(hosts.front_end_cores if hosts else 0)
+        self.tools = Station(hosts.tool_cores if hosts else 0)
         self.in_flight = 0
         self.last_end_s = 0.0
         self.now_s = 0.0
@@ -164,6 +180,7 @@ class ReferenceSimulator:
                 else (),
                 int(workload.session[i]),
                 float(workload.gap_s[i]),
+                float(workload.tool_s[i]),
             )
             for i in range(len(workload))
         ]
@@ -194,6 +211,7 @@ class ReferenceSimulator:
             replica,
             tiers=[*(Tier(tokens // self.slot_tokens) for tokens in own), self.store],
             links=[Link(speed) for speed in (*speeds, setup.link_bytes_per_s)],
+            copying=Link(1 / setup.copy_s_per_byte) if setup.copy_s_per_byte else None,
         )
 
     # the clock
@@ -222,7 +240,8 @@ class ReferenceSimulator:
     # requests come, go to a rank, leave
 
     def skip_idle_time(self) -> None:
-        if self.in_flight == 0 and not self.flows and self.idle_cap_s < math.inf:
+        idle = self.in_flight == 0 and not self.flows and not self.front_end.busy + self.tools.busy
+        if idle and self.idle_cap_s < math.inf:
             until_s = max(self.now_s, self.last_end_s + self.idle_cap_s)
             ahead_s = self.events[0][0] - until_s
             if ahead_s > 0:
@@ -240,25 +259,71 @@ class ReferenceSimulator:
         if not self.can_ever_fit(request):
             request.phase = "rejected"
             self.end_turn(request)
+        elif self.scenario.hosts is not None:
+            hosts = self.scenario.hosts
+            work_s = hosts.request_s + hosts.token_s * request.input
+            rest_s = max(0.0, self.scenario.frontend_s - work_s)
+            self.on_host(
+                request,
+                work_s,
+                self.front_end,
+                lambda: self.at(
+                    self.now_s + rest_s, ENTRY, request.number, lambda: self.enter(request)
+                ),
+            )
         elif self.scenario.frontend_s == 0:
             self.enter(request)
         else:
             entry_s = self.now_s + self.scenario.frontend_s
             self.at(entry_s, ENTRY, request.number, lambda: self.enter(request))
 
+    def on_host(
+        self, request: Request, work_s: float, station: Station, then: Callable[[], None]
+    ) -> None:
+        """Hold a core for `work_s`, as soon as one is free for this kind of work."""
+
+        def begin() -> None:
+            station.busy += 1
+            station.worked_s += work_s
+            self.at(self.now_s + work_s, HOST_END, request.number, end)
+
+        def end() -> None:
+            station.busy -= 1
+            if station.queue:
+                station.queue.popleft()()
+            then()
+
+        if station.busy < station.cores:
+            begin()
+        else:
+            station.queue.append(begin)
+
+    def call_tool(self, request: Request) -> None:
+        asked_s = self.now_s
+
+        def answer() -> None:
+            request.tool_wait_s = self.now_s - request.tool_s - asked_s
+            self.send(request)
+
+        self.on_host(request, request.tool_s, self.tools, answer)
+
     def end_turn(self, request: Request) -> None:
         self.in_flight -= 1
         self.last_end_s = self.now_s
         for follower in request.followers:
-            self.at(
-                self.now_s + follower.gap_s,
-                SEND,
-                follower.number,
-                lambda follower=follower: self.send(follower),  # type: ignore[misc]
-            )
+            self.go_on(follower)
         self.turns_left[request.session] -= 1
         if self.turns_left[request.session] == 0 and self.concurrency:
             self.at(self.now_s, SEND, -1, self.send_next)
+
+    def go_on(self, turn: Request) -> None:
+        """A turn is sent after its pause, or when the tool at the end of the pause is done."""
+        if self.tools.cores and turn.tool_s > 0:
+            call_s = self.now_s + turn.gap_s - turn.tool_s
+            self.at(call_s, TOOL_CALL, turn.number, lambda: self.call_tool(turn))
+        else:
+            send_s = self.now_s + turn.gap_s
+            self.at(send_s, SEND, turn.number, lambda: self.send(turn))
 
     def enter(self, request: Request) -> None:
         request.target = request.input
@@ -771,7 +836,8 @@ class ReferenceSimulator:
             chain, filled = request.followers[0].chain, request.computed
         whole = chain[: filled // self.slot_tokens]
         if not (rank.replica.entry and self.sharing):
-            if self.sharing and self.store.room and retention != "lru":
+            stores = rank.setup.stores_answers and retention != "lru"
+            if self.sharing and self.store.room and stores:
                 self.copy_down(rank, whole)
             return
         answer = whole[request.input // self.slot_tokens :]
@@ -906,12 +972,24 @@ class ReferenceSimulator:
 
     def receive(self, rank: Rank, request: Request) -> None:
         assert request.source is not None
-        request.rank = rank
         request.phase = "receiving"
         request.usable_s = math.inf
         request.times["decode admitted"] = self.now_s
-        links = [request.source.links[2], rank.links[2]]
+        request.rank = rank
+        if request.source.copying:
+            size = self.kv_bytes(request)
+            self.start_flow("copy out", request, [request.source.copying], size)
+        else:
+            self.send_kv(request)
+
+    def send_kv(self, request: Request) -> None:
+        assert request.source is not None and request.rank is not None
+        links = [request.source.links[2], request.rank.links[2]]
         self.start_flow("hand-off", request, links, self.kv_bytes(request))
+
+    def kv_has_come(self, request: Request) -> None:
+        arrives_s = self.now_s + self.scenario.kv_on_link.latency_s
+        self.at(arrives_s, KV_ARRIVED, request.number, lambda: self.start_decoding(request))
 
     def kv_bytes(self, request: Request) -> float:
         link = self.scenario.kv_on_link
@@ -959,20 +1037,22 @@ class ReferenceSimulator:
         first = min(self.flows, key=lambda flow: flow.remaining / flow.rate)
         self.flows.remove(first)
         request = first.request
-        if first.purpose == "hand-off":
-            assert request is not None
-            latency_s = self.scenario.kv_on_link.latency_s
-            self.at(
-                self.now_s + latency_s,
-                KV_ARRIVED,
-                request.number,
-                lambda: self.start_decoding(request),
-            )
         self.share_links()
         if first.ended is not None:
             first.ended()
-        elif first.purpose == "hand-off":
+        elif first.purpose == "copy out":
             assert request is not None
+            self.send_kv(request)
+        elif first.purpose == "copy in":
+            assert request is not None
+            self.kv_has_come(request)
+        elif first.purpose == "hand-off":
+            assert request is not None and request.rank is not None
+            if request.rank.copying:
+                size = self.kv_bytes(request)
+                self.start_flow("copy in", request, [request.rank.copying], size)
+            else:
+                self.kv_has_come(request)
             self.release_source(request)
         elif first.purpose == "fetch":
             assert request is not None

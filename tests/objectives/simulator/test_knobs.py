@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from objectives.simulator import KvOnLink, PoolSetup, Scenario, SharedStore, simulate
+from objectives.simulator import HostSetup, KvOnLink, PoolSetup, Scenario, SharedStore, simulate
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import Workload
 from spaces.plan import Role
@@ -114,6 +114,10 @@ POOL: dict[str, Case] = {
     "flight_requests": Case(None, 1, pool={"costs": made_up_costs(stages=2)}),
     "swap_tokens": Case(0, 4000, pool=TIGHT | {"host_s_per_token": 1e-6}),
     "admission_steps": Case(1, 30),
+    "copy_s_per_byte": Case(0.0, 1e-8, roles=SPLIT),
+    "stores_answers": Case(
+        True, False, SPLIT, scenario={"store": STORE, "retention": "write-through"}
+    ),
     "admission_together": Case(False, True, pool={"admission_steps": 50, "ranks": 2}),
 }
 SCENARIO: dict[str, Case] = {
@@ -123,6 +127,7 @@ SCENARIO: dict[str, Case] = {
     "router": Case("round-robin", "prefix-affinity", pool={"replicas": 2}),
     "kv_on_link": Case(LINK, KvOnLink(token_bytes=2e5), roles=SPLIT),
     "frontend_s": Case(0.0, 0.01),
+    "hosts": Case(None, HostSetup(front_end_cores=1, tool_cores=0, request_s=0.5)),
     "retention": Case("lru", "offload-at-turn-end", pool=tiered("host")),
     "idle_limit_s": Case(np.inf, 0.2),
     "store": Case(None, STORE, pool=TIGHT),

@@ -24,6 +24,9 @@ def test_every_request_fares_as_in_the_step_by_step_simulator(world: World) -> N
     plain, fast = both(world)
     for request in plain.requests:
         assert_same(request, fast.requests)
+    if fast.hosts is not None:
+        worked_s = fast.hosts.tool_utilization * fast.hosts.tool_cores * plain.now_s
+        assert worked_s == pytest.approx(plain.tools.worked_s, rel=1e-9, abs=1e-12)
 
 
 @settings(max_examples=60)
@@ -53,3 +56,4 @@ def assert_same(request: Request, records: RequestRecords) -> None:
     assert records.hbm_hit_tokens[place] == request.hbm_hit
     below = (records.host_hit_tokens, records.ssd_hit_tokens, records.store_hit_tokens)
     assert [int(hits[place]) for hits in below] == request.hits_below
+    np.testing.assert_allclose(records.tool_wait_s[place], request.tool_wait_s, atol=1e-9)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, TypeVar, get_args
 
 import numpy as np
 from hypothesis import strategies as st
 
 from objectives.cost.step_costs import SplitDecode, StepCosts
-from objectives.simulator.scenario import KvOnLink, PoolSetup, Scenario, SharedStore
+from objectives.simulator.scenario import HostSetup, KvOnLink, PoolSetup, Scenario, SharedStore
 from objectives.workload.load import OfferedLoad
-from objectives.workload.workload import Workload
+from objectives.workload.workload import APPEND, FIRST, Workload
 from spaces.plan import Role, Router
 
 World = tuple[Scenario, Workload, OfferedLoad]
@@ -169,7 +170,25 @@ def worlds(
         acceptance=acceptance,
         seed=draw(st.integers(0, 9)),
     )
-    return scenario, workload, draw(_loads(workload))
+    hosts, workload = draw(_hosts(workload))
+    return replace(scenario, hosts=hosts), workload, draw(_loads(workload))
+
+
+@st.composite
+def _hosts(draw: st.DrawFn, workload: Workload) -> tuple[HostSetup | None, Workload]:
+    """Cores for the front end and for tools between turns, often too few; mostly none planned."""
+    if draw(_mostly(True)):
+        return None, workload
+    hosts = HostSetup(
+        front_end_cores=draw(st.integers(1, 3)),
+        tool_cores=draw(st.integers(0, 3)),
+        request_s=draw(st.sampled_from([0.0, 2e-3])),
+        token_s=1e-5,
+    )
+    by_tool = draw(st.lists(st.booleans(), min_size=len(workload), max_size=len(workload)))
+    kind = np.where((workload.parent >= 0) & by_tool, APPEND, FIRST).astype(np.int8)
+    share = draw(st.sampled_from([0.0, 0.5, 1.0]))
+    return hosts, replace(workload, kind=kind, tool_share=share)
 
 
 def _mostly(usual: bool, of: int = 3) -> st.SearchStrategy[bool]:
@@ -215,6 +234,8 @@ def _pools(draw: st.DrawFn, role: Role, window: int, longest: int, drafts: int) 
         link_bytes_per_s=draw(st.sampled_from([1e9, 1e10])),
         admission_steps=draw(st.sampled_from([1, 1, 3, 10])),
         admission_together=draw(st.booleans()),
+        copy_s_per_byte=draw(st.sampled_from([0.0, 0.0, 1e-9])),
+        stores_answers=draw(_mostly(True)),
     )
 
 
