@@ -7,12 +7,11 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from objectives.calibration.fit import Mask, fitted, pair_weights, remaining
+from objectives.calibration.fit import Mask, fitted, remaining
 from objectives.calibration.observations import Observations, Values
 from objectives.calibration.parameters import CANDIDATES, Strengths
 
 FOLDS = 6
-MARGIN = 0.01
 
 
 def held_out(
@@ -33,24 +32,43 @@ def held_out(
 
 
 def chosen_strengths(told: Observations, train: Mask) -> Strengths:
-    """The candidate whose fits err least on pairs of the training rows that they have not seen.
+    """The simplest candidate whose fits err as little on pairs they have not seen as any other's.
 
-    Pairs are dealt into a few folds, by size in turn. The first candidate, no fit at all, stays
-    unless a later one errs less by a share that chance does not bring.
+    Candidates stand from simple to rich, the first is no fit at all. Errors are those of rows, as
+    they are published; as little is what lies within one standard error of the difference from the
+    least, over pairs (Breiman et al., Classification and Regression Trees, 1984, section 3.4.3):
+    there are few pairs, and a richer fit wins on some of them by chance. Pairs are dealt into
+    folds, by size in turn.
     """
     pairs = told.pairs()
     sizes = Counter(pair for pair, used in zip(pairs, train.tolist(), strict=True) if used)
-    fold = {pair: place % FOLDS for place, (pair, _) in enumerate(sizes.most_common())}
-    groups = [fold.get(pair, -1) for pair in pairs]
-    weight = told.weight * pair_weights(told, train)
+    order = {pair: place for place, (pair, _) in enumerate(sizes.most_common())}
+    number = np.array([order.get(pair, -1) for pair in pairs])
+    groups = np.where(number < 0, -1, number % FOLDS).tolist()
+    weights = np.bincount(number[train], told.weight[train], len(order))
 
-    def error(strengths: Strengths) -> float:
+    def errors(strengths: Strengths) -> Values:
         left = held_out(told, train, strengths, groups)[train]
-        return float(np.average(np.abs(np.expm1(-left)).clip(max=1.0), weights=weight[train]))
+        of_rows = np.abs(np.expm1(-left)).clip(max=1.0)
+        return np.bincount(number[train], told.weight[train] * of_rows, len(order))
 
-    best, least = CANDIDATES[0], error(CANDIDATES[0])
-    for strengths in CANDIDATES[1:]:
-        found = error(strengths)
-        if found < (1 - MARGIN) * least:
-            best, least = strengths, found
-    return best
+    of_pairs = [errors(strengths) for strengths in CANDIDATES]
+    least = min(of_pairs, key=lambda one: float(one.sum()))
+    return next(
+        strengths
+        for strengths, one in zip(CANDIDATES, of_pairs, strict=True)
+        if is_as_good(one, least, weights)
+    )
+
+
+def is_as_good(errors: Values, least: Values, weights: Values) -> bool:
+    """Whether a mean over groups lies within one standard error of another, group by group.
+
+    `errors` and `least` [groups] are weighted sums of errors, `weights` [groups] the weights'. The
+    standard error is that of a ratio of sums over groups (Cochran, Sampling Techniques, 1977).
+    """
+    more = errors - least
+    mean = more.sum() / weights.sum()
+    count = len(weights)
+    spread = np.sqrt(count / max(1, count - 1) * np.sum((more - mean * weights) ** 2))
+    return bool(mean <= spread / weights.sum())

@@ -250,7 +250,7 @@ def test_a_split_without_transfer_serves_a_lone_client_as_one_pool_does(world: W
     scenario, workload, load = one_at_a_time(world, prefix_caching=False, acceptance=())
     setup = scenario.pools[0]
     costs = replace(setup.costs, verified_tokens=1)
-    setup = replace(setup, costs=costs, link_bytes_per_s=np.inf)
+    setup = replace(setup, costs=costs, link_bytes_per_s=np.inf, copy_s_per_byte=0.0)
     link = replace(scenario.kv_on_link, latency_s=0.0)
     split = tuple(replace(setup, role=role) for role in SPLIT)
     apart, together = (
