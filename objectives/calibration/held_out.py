@@ -45,19 +45,21 @@ def chosen_strengths(told: Observations, train: Mask) -> Strengths:
     order = {pair: place for place, (pair, _) in enumerate(sizes.most_common())}
     number = np.array([order.get(pair, -1) for pair in pairs])
     groups = np.where(number < 0, -1, number % FOLDS).tolist()
-    weights = np.bincount(number[train], told.weight[train], len(order))
+
+    def totals(of_rows: Values) -> Values:
+        return np.bincount(number[train], of_rows, len(order)).astype(np.float64)
 
     def errors(strengths: Strengths) -> Values:
         left = held_out(told, train, strengths, groups)[train]
         of_rows = np.abs(np.expm1(-left)).clip(max=1.0)
-        return np.bincount(number[train], told.weight[train] * of_rows, len(order))
+        return totals(told.weight[train] * of_rows)
 
     of_pairs = [errors(strengths) for strengths in CANDIDATES]
     least = min(of_pairs, key=lambda one: float(one.sum()))
     return next(
         strengths
         for strengths, one in zip(CANDIDATES, of_pairs, strict=True)
-        if is_as_good(one, least, weights)
+        if is_as_good(one, least, totals(told.weight[train]))
     )
 
 
