@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import cast, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -208,7 +208,7 @@ def log_errors(group: OperatorRows, factors: Factors) -> Floats:
 def _by_shape(
     rows: pd.DataFrame,
     keys: list[str],
-    seconds: Callable[[Mapping[str, int], pd.DataFrame], Floats],
+    seconds: OfShape,
 ) -> Floats:
     """Seconds of all rows, those of equal keys at once."""
     told = pd.Series(0.0, index=rows.index)
@@ -293,24 +293,17 @@ def _sums(machine: Machine, _: str, rows: pd.DataFrame) -> Floats:
     )
 
 
-def _gathers(machine: Machine, _: str, rows: pd.DataFrame) -> Floats:
-    return _by_shape(
-        rows,
-        ["num_gpus"],
-        lambda size, mine: gather_within_s(
-            machine, "all_gather", _floats(mine, "bytes"), size["num_gpus"]
-        ),
-    )
+def _gathers(kind: Literal["all_gather", "reduce_scatter"]) -> Predict:
+    def predict(machine: Machine, _: str, rows: pd.DataFrame) -> Floats:
+        return _by_shape(
+            rows,
+            ["num_gpus"],
+            lambda size, mine: gather_within_s(
+                machine, kind, _floats(mine, "bytes"), size["num_gpus"]
+            ),
+        )
 
-
-def _scatters(machine: Machine, _: str, rows: pd.DataFrame) -> Floats:
-    return _by_shape(
-        rows,
-        ["num_gpus"],
-        lambda size, mine: gather_within_s(
-            machine, "reduce_scatter", _floats(mine, "bytes"), size["num_gpus"]
-        ),
-    )
+    return predict
 
 
 def _floats(rows: pd.DataFrame, name: str) -> Floats:
@@ -359,6 +352,8 @@ KINDS: dict[str, Kind] = {
         name: Kind("all_reduce", ("bytes", "num_gpus"), _MOVED, _sums)
         for name in ("custom_allreduce", "nccl_all_reduce")
     },
-    "nccl_all_gather": Kind("all_gather", ("bytes", "num_gpus"), _MOVED, _gathers),
-    "nccl_reduce_scatter": Kind("reduce_scatter", ("bytes", "num_gpus"), _MOVED, _scatters),
+    "nccl_all_gather": Kind("all_gather", ("bytes", "num_gpus"), _MOVED, _gathers("all_gather")),
+    "nccl_reduce_scatter": Kind(
+        "reduce_scatter", ("bytes", "num_gpus"), _MOVED, _gathers("reduce_scatter")
+    ),
 }

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from objectives.cost.step_costs import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCurve:
+    """Measured `seconds` at rising `sizes`, and the table they are from."""
+
+    sizes: Floats
+    seconds: Floats
+    origin: str
+
+    def at(self, asked: Floats) -> Floats:
+        """Seconds at sizes between and beyond the measured ones."""
+        return along_sizes(self.sizes, self.seconds, asked)
 
 
 def along_sizes(sizes: Floats, seconds: Floats, asked: Floats) -> Floats:

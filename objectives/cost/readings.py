@@ -12,12 +12,12 @@ from typing import Literal
 
 import numpy as np
 
+from objectives.cost.curves import MeasuredCurve
 from objectives.cost.experts import imbalance
 from objectives.cost.fitted import under_load_s
 from objectives.cost.kernel_tables import FittedKernel
 from objectives.cost.machine import Machine
 from objectives.cost.silicon.exchanges import (
-    ExchangeCurve,
     all_reduce_curve,
     all_to_all_curve,
     gather_curve,
@@ -120,7 +120,7 @@ def read_all_to_all_s(
 
 
 def _read(
-    machine: Machine, operator: str, shape: str, curve: ExchangeCurve | None, sizes: Floats
+    machine: Machine, operator: str, shape: str, curve: MeasuredCurve | None, sizes: Floats
 ) -> Floats | None:
     origin = None if curve is None else curve.origin
     machine.note(operator, shape, origin, "not measured at this size")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from objectives.cost.curves import along_sizes
+from objectives.cost.curves import MeasuredCurve
 from objectives.cost.silicon.tables import newest_table
-from objectives.cost.step_costs import Floats
 from spaces.precision import Dtype
 
 _ELEMENT_BYTES = 2.0  # messages of the tables are counted in elements of 16 bits
@@ -28,21 +26,8 @@ _NODE = {"gb200": 4, "gb300": 4}
 _PLAIN_NODE = 8
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeCurve:
-    """Measured seconds of an exchange by size: bytes of a message, or tokens of a rank."""
-
-    sizes: Floats
-    seconds: Floats
-    origin: str
-
-    def at(self, asked: Floats) -> Floats:
-        """Seconds at sizes between and beyond the measured ones."""
-        return along_sizes(self.sizes, self.seconds, asked)
-
-
 @lru_cache(maxsize=512)
-def all_reduce_curve(chip: str, engine: str, ranks: int) -> ExchangeCurve | None:
+def all_reduce_curve(chip: str, engine: str, ranks: int) -> MeasuredCurve | None:
     """The engine's kernel inside a CUDA graph, or NCCL's where that is faster."""
     own = newest_table(chip, engine, "custom_allreduce_perf")
     found = []
@@ -56,7 +41,7 @@ def all_reduce_curve(chip: str, engine: str, ranks: int) -> ExchangeCurve | None
 @lru_cache(maxsize=512)
 def gather_curve(
     chip: str, kind: Literal["all_gather", "reduce_scatter"], ranks: int
-) -> ExchangeCurve | None:
+) -> MeasuredCurve | None:
     """NCCL's kernel, by bytes of the whole."""
     return _fastest(list(_nccl(chip, kind, ranks)))
 
@@ -70,28 +55,28 @@ def _nccl(chip: str, kind: str, ranks: int) -> list[tuple[pd.DataFrame, str]]:
     return [(rows[mine], table.name)]
 
 
-def _fastest(found: list[tuple[pd.DataFrame, str]]) -> ExchangeCurve | None:
+def _fastest(found: list[tuple[pd.DataFrame, str]]) -> MeasuredCurve | None:
     """The faster library at each size that any of them was measured at."""
     curves = [_curve(rows, name) for rows, name in found if not rows.empty]
     if not curves:
         return None
     sizes = np.unique(np.concatenate([curve.sizes for curve in curves]))
     seconds = np.min([curve.at(sizes) for curve in curves], axis=0)
-    return ExchangeCurve(sizes, seconds, " or ".join(curve.origin for curve in curves))
+    return MeasuredCurve(sizes, seconds, " or ".join(curve.origin for curve in curves))
 
 
-def _curve(rows: pd.DataFrame, name: str) -> ExchangeCurve:
+def _curve(rows: pd.DataFrame, name: str) -> MeasuredCurve:
     by_size = rows.groupby("message_size")["latency"].min()
     by_size = by_size[by_size > 0]
     sizes = by_size.index.to_numpy(dtype=np.float64) * _ELEMENT_BYTES
     rising = np.maximum.accumulate(by_size.to_numpy(dtype=np.float64) * 1e-3)
-    return ExchangeCurve(sizes, rising, name)
+    return MeasuredCurve(sizes, rising, name)
 
 
 @lru_cache(maxsize=512)
 def all_to_all_curve(
     *, chip: str, engine: str, ep: int, width: int, top_k: int, dtype: Dtype
-) -> ExchangeCurve | None:
+) -> MeasuredCurve | None:
     """Dispatch and combine over `ep` ranks by tokens of a rank, the faster of the kernel kinds.
 
     None where no kernel of this size, width and number of experts a token was measured.
@@ -107,7 +92,7 @@ def all_to_all_curve(
     by_kind = mine.pivot_table(index="tokens", columns="kind", values="us", aggfunc="min")
     best = by_kind.min(axis=1)
     seconds = np.maximum.accumulate(best.to_numpy(dtype=np.float64) * 1e-6)
-    return ExchangeCurve(best.index.to_numpy(dtype=np.float64), seconds, name)
+    return MeasuredCurve(best.index.to_numpy(dtype=np.float64), seconds, name)
 
 
 def _kernel_rows(chip: str, engine: str, ep: int, dtype: Dtype) -> tuple[pd.DataFrame, str] | None:

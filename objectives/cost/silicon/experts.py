@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from objectives.cost.benchmark_work import experts_work
-from objectives.cost.curves import along_sizes
+from objectives.cost.curves import MeasuredCurve, along_sizes
 from objectives.cost.kernel_work import Number, Work
 from objectives.cost.kriging import Kriged, kriged
 from objectives.cost.silicon.tables import FORMATS, newest_table
@@ -64,19 +64,6 @@ class ExpertLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpertsCurve:
-    """Measured seconds of one layer by tokens of all ranks, spread evenly over the experts."""
-
-    tokens: Floats
-    seconds: Floats
-    origin: str
-
-    def at(self, asked: Floats) -> Floats:
-        """Seconds at token counts between and beyond the measured ones."""
-        return along_sizes(self.tokens, self.seconds, asked)
-
-
-@dataclass(frozen=True, slots=True)
 class KrigedExperts:
     """One kernel between its measured layouts."""
 
@@ -103,7 +90,7 @@ class KrigedExperts:
 @lru_cache(maxsize=4096)
 def experts_curve(
     chip: ChipSpec, engine: str, dtype: Dtype, layout: ExpertLayout
-) -> ExpertsCurve | None:
+) -> MeasuredCurve | None:
     """The engine's fastest kernel for weights of a format; None where there is none to tell."""
     table = newest_table(chip.name, engine, "moe_perf")
     if table is None:
@@ -133,9 +120,9 @@ def _wanted(layout: ExpertLayout) -> list[tuple[str, int]]:
     return list(zip(LAYOUT, layout.key, strict=True))
 
 
-def _curve(tokens: Floats, seconds: Floats, origin: str) -> ExpertsCurve:
+def _curve(tokens: Floats, seconds: Floats, origin: str) -> MeasuredCurve:
     rising = np.maximum.accumulate(np.asarray(seconds, dtype=np.float64))
-    return ExpertsCurve(tokens, rising, origin)
+    return MeasuredCurve(tokens, rising, origin)
 
 
 def _of_kind(rows: pd.DataFrame, gated: bool) -> pd.DataFrame:

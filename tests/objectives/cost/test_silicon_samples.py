@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from objectives.cost.curves import MeasuredCurve
 from objectives.cost.silicon import SYSTEMS, tables
 from objectives.cost.silicon.attention import (
     AttentionLaw,
@@ -18,8 +19,8 @@ from objectives.cost.silicon.attention import (
     latent_decode_law,
     prefill_law,
 )
-from objectives.cost.silicon.exchanges import ExchangeCurve, all_reduce_curve, gather_curve
-from objectives.cost.silicon.experts import ExpertLayout, ExpertsCurve, experts_curve
+from objectives.cost.silicon.exchanges import all_reduce_curve, gather_curve
+from objectives.cost.silicon.experts import ExpertLayout, experts_curve
 from objectives.cost.silicon.tables import FORMATS, newest_table
 from scripts.operator_report import sound
 from spaces.catalog import chip
@@ -58,7 +59,7 @@ def errors(rows: pd.DataFrame, file: str, read: Read) -> pd.Series[float]:
     return found
 
 
-def at(curve: ExchangeCurve | ExpertsCurve | None, size: float) -> float | None:
+def at(curve: MeasuredCurve | None, size: float) -> float | None:
     return None if curve is None else float(curve.at(np.array([size]))[0])
 
 
