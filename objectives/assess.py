@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from objectives.binding import Binding, binding
-from objectives.cost import OperatorSource, power_kw, usd_per_hour
+from objectives.cost import OperatorSource, power_drawn_kw, power_kw, usd_per_hour
 from objectives.deployment import operator_sources, scenario_of
 from objectives.measures import per_chip, request_metrics
 from objectives.metrics import POOL_METRICS
@@ -140,8 +140,10 @@ def _plan_metrics(
         "hbm_gb_per_chip": max(pool.hbm_gb_per_chip for pool in pools),
         "peak_kv_fraction": max(pool.peak_kv_fraction for pool in pools),
     }
+    utilization = {pool.role: pool.utilization for pool in pools}
     costs = {
         "power_kw": power_kw(plan, site.chips, site.hosts),
+        "power_drawn_kw": power_drawn_kw(plan, site.chips, site.hosts, utilization),
         "usd_per_hour": usd_per_hour(plan, site.chips, prices),
     }
     metrics |= {name: cost for name, cost in costs.items() if cost is not None}
@@ -176,8 +178,8 @@ def _unit_costs(metrics: Mapping[str, float]) -> dict[str, float]:
     if rate <= 0:
         return {}
     costs = {}
-    if "power_kw" in metrics:
-        costs["joules_per_output_token"] = metrics["power_kw"] * 1e3 / rate
+    if "power_drawn_kw" in metrics:
+        costs["joules_per_output_token"] = metrics["power_drawn_kw"] * 1e3 / rate
     if "usd_per_hour" in metrics:
         costs["usd_per_m_output_tokens"] = metrics["usd_per_hour"] / (rate * 3600) * 1e6
     return costs

@@ -173,9 +173,15 @@ def _costs() -> list[Metric]:
             "power_kw",
             "kW",
             "lower",
-            "power provisioned for the chips, with their share of host and network",
+            "power to provision: all chips at their limit, with their share of host and network",
         ),
-        Metric("joules_per_output_token", "J/token", "lower", "power over output tokens/s"),
+        Metric(
+            "power_drawn_kw",
+            "kW",
+            "lower",
+            "mean power drawn, at most: chips at their limit in a step, at idle power else",
+        ),
+        Metric("joules_per_output_token", "J/token", "lower", "power drawn over output tokens/s"),
         Metric("chips", "chips", "lower", "chips the deployment occupies"),
         Metric("hbm_gb_per_chip", "GB", "lower", "peak HBM use of the fullest chip"),
     ]

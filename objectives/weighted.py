@@ -37,7 +37,8 @@ _OVER_TIME = frozenset(
         *(f"phase_{kind}_tokens_per_s_per_chip" for kind in ("input", "output", "total")),
         *("output_tokens_per_s_per_budget_chip", "qps_mean"),
         *(name for name, (_, stem) in POOL_METRICS.items() if stem == "utilization"),
-        *("usd_per_hour", "power_kw", "chips", "sessions_per_chip", "sessions_per_kw"),
+        *("usd_per_hour", "power_kw", "power_drawn_kw", "chips"),
+        *("sessions_per_chip", "sessions_per_kw"),
     }
 )
 # Means over requests or tokens: a workload weighs as many as pass in its share of time.

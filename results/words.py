@@ -32,6 +32,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "usd_per_hour": ("price", "$/hour"),
     "usd_per_m_output_tokens": ("price of output", "$/M output tokens"),
     "power_kw": ("power", "power kW"),
+    "power_drawn_kw": ("power drawn", "drawn kW"),
     "joules_per_output_token": ("energy of output", "J/output token"),
     "tokens_per_decode_step": ("tokens of a decode step", "tokens/decode step"),
     "hbm_gb_per_chip": ("peak HBM use per chip", "HBM GB/chip"),

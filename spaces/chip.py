@@ -62,6 +62,7 @@ class ChipSpec(Document):
     host_dram_gb_per_s: Fact | None = None
     nvme_gb_per_s: Fact | None = None
     tdp_w: Fact | None = None
+    idle_w: Fact | None = None
     all_in_w: Fact | None = None
     usd_per_hour: Fact | None = None
     sources: dict[str, str] = Field(default_factory=dict)
@@ -162,6 +163,16 @@ class ChipSpec(Document):
         """Watts per chip with its share of host and cooling, else the chip's own limit."""
         fact = self.all_in_w or self.tdp_w
         return fact.value if fact else None
+
+    @property
+    def idle_power_w(self) -> float | None:
+        """`power_w` while an engine holds the chip and no step runs: its share of host and cooling
+        is drawn all the time. `power_w` itself where nobody knows what the chip draws then, so
+        that it is an upper bound.
+        """
+        if self.power_w is None or self.tdp_w is None or self.idle_w is None:
+            return self.power_w
+        return self.power_w - self.tdp_w.value + self.idle_w.value
 
     def estimates(self) -> list[str]:
         """Names of the figures that are estimates or contradicted."""

@@ -15,7 +15,13 @@ from objectives.cost.kv_transfer import (
     staging_s_per_byte,
 )
 from objectives.cost.overheads import frontend_seconds
-from objectives.cost.price import power_kw, required_usd_per_hour, usd_per_hour
+from objectives.cost.price import (
+    idle_saving_kw,
+    power_drawn_kw,
+    power_kw,
+    required_usd_per_hour,
+    usd_per_hour,
+)
 from objectives.cost.silicon import check_measured
 from objectives.cost.sources import OperatorSource, source_counts
 from objectives.cost.split_decode import split_step_costs
@@ -33,8 +39,10 @@ __all__ = [
     "expert_imbalance",
     "frontend_seconds",
     "host_link",
+    "idle_saving_kw",
     "kv_bytes_per_request",
     "ping_pong_seconds",
+    "power_drawn_kw",
     "power_kw",
     "rank_link",
     "required_usd_per_hour",

@@ -74,6 +74,33 @@ def power_kw(
     return total
 
 
+def power_drawn_kw(
+    plan: DeploymentPlan,
+    chips: Mapping[str, ChipSpec],
+    hosts: Mapping[str, HostSpec],
+    utilization: Mapping[str, float],
+) -> float | None:
+    """Kilowatts that the plan draws on average: `power_kw` less what idle chips do not draw.
+
+    `utilization` is the share of time, by role of a pool, in which its replicas run a step. A chip
+    is taken to draw its limit throughout a step, so this is an upper bound: a decode step, which
+    waits for memory, draws about half of it. None as for `power_kw`.
+    """
+    provisioned = power_kw(plan, chips, hosts)
+    if provisioned is None:
+        return None
+    spared = (
+        (1.0 - utilization[pool.role]) * pool.chips * idle_saving_kw(chips[pool.chip])
+        for pool in plan.pools
+    )
+    return provisioned - sum(spared)
+
+
+def idle_saving_kw(chip: ChipSpec) -> float:
+    """Kilowatts that a chip draws less without a step than at its limit; 0 where not known."""
+    return ((chip.power_w or 0.0) - (chip.idle_power_w or 0.0)) / 1e3
+
+
 def _chip_price(chip: ChipSpec, prices: Prices | None) -> float | None:
     if prices and chip.name in prices:
         return prices[chip.name]

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from objectives.cost import power_kw, usd_per_hour
+from objectives.cost import idle_saving_kw, power_kw, usd_per_hour
 from objectives.estimate.demand import Demand
 from objectives.estimate.steady import Loads, Steady
 from objectives.metrics import ALL_STATISTICS, POOL_METRICS, STATISTICS
@@ -72,15 +72,20 @@ def not_estimated(slo: Slo | None) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Money:
-    """What each combination of pools costs and draws; nan where a chip's figure is not known."""
+    """What each combination of pools costs and draws; nan where a chip's figure is not known.
+
+    `idle_saving_kw` [n, pools] is what each pool draws less than its limit when no step runs.
+    """
 
     usd_per_hour: Values
     power_kw: Values
+    idle_saving_kw: Values
 
     @classmethod
     def of(cls, plans: BranchPlans, site: Site, prices: Mapping[str, float] | None) -> Money:
         """Both are sums over chips, so one plan of each pool's chip tells the rate."""
         dollars, power = np.zeros(len(plans.variant)), np.zeros(len(plans.variant))
+        saving = np.zeros((len(plans.variant), len(plans.variants)))
         for place, variants in enumerate(plans.variants):
             one = plans.settings[0].model_copy(update={"pools": (variants[0],), "hosts": None})
             sizes = np.array([float(pool.chips_per_replica) for pool in variants])
@@ -88,17 +93,25 @@ class Money:
             usd, kw = usd_per_hour(one, site.chips, prices), power_kw(one, site.chips, site.hosts)
             dollars += count * (np.nan if usd is None else usd)
             power += count * (np.nan if kw is None else kw)
-        return cls(dollars, power)
+            each_kw = idle_saving_kw(site.chips[variants[0].chip])
+            saving[:, place] = count * variants[0].chips * each_kw
+        return cls(dollars, power, saving)
 
     def of_rows(self, rows: Ints) -> Money:
         """That of the combinations `rows`."""
-        return Money(self.usd_per_hour[rows], self.power_kw[rows])
+        return Money(self.usd_per_hour[rows], self.power_kw[rows], self.idle_saving_kw[rows])
+
+    def power_drawn_kw(self, utilization: Values) -> Values:
+        """Mean kW of each combination whose pools run steps for such shares [n, pools] of time."""
+        drawn: Values = self.power_kw - ((1.0 - utilization) * self.idle_saving_kw).sum(axis=1)
+        return drawn
 
     def beside(self, usd_per_hour: float | None, power_kw: float | None) -> Money:
         """With what is beside the pools; nan where it is not known."""
         return Money(
             self.usd_per_hour + (np.nan if usd_per_hour is None else usd_per_hour),
             self.power_kw + (np.nan if power_kw is None else power_kw),
+            self.idle_saving_kw,
         )
 
 
@@ -135,7 +148,8 @@ def metrics_of(
         "usd_per_hour": lambda: money.usd_per_hour,
         "power_kw": lambda: money.power_kw,
         "usd_per_m_output_tokens": lambda: money.usd_per_hour / (rate * 3600) * 1e6,
-        "joules_per_output_token": lambda: money.power_kw * 1e3 / rate,
+        "power_drawn_kw": lambda: money.power_drawn_kw(steady.utilization),
+        "joules_per_output_token": lambda: money.power_drawn_kw(steady.utilization) * 1e3 / rate,
     }
     known |= _token_rates({"input": taken, "output": rate, "total": taken + rate}, chips)
     for place, name in enumerate(STATISTICS):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -162,7 +162,17 @@ class _Branch:
             for one, part in zip(pools, parts, strict=False)
             if part.any()
         ]
-        return split_pools(prefills, pools[-1], loads, self.demand, outside_s)
+        steady = split_pools(prefills, pools[-1], loads, self.demand, outside_s)
+        return replace(steady, utilization=self._of_all_pools(steady.utilization, parts))
+
+    def _of_all_pools(self, utilization: Values, parts: Sequence[npt.NDArray[np.bool_]]) -> Values:
+        """With the pools that no prompt goes to, and experts, which work when attention does."""
+        for place, part in enumerate(parts):
+            if not part.any():
+                utilization = np.insert(utilization, place, 0.0, axis=1)
+        if self._splits_decode:
+            utilization = np.column_stack([utilization, utilization[:, -1]])
+        return utilization
 
     def _midfilled(self, setting: DeploymentPlan) -> npt.NDArray[np.bool_]:
         """Which requests of the sample go to the midfill pool once all caches are warm."""

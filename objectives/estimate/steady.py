@@ -93,6 +93,7 @@ class Loads:
 class Steady:
     """Per plan: requests/s, seconds per output token, prefill [n, 5] and waiting before it.
 
+    `utilization` [n, pools] is the share of time in which a replica of each pool runs a step;
     `burst_s` is how long the prompts that all users send at once, when a closed loop begins,
     take to be worked off.
     """
@@ -102,6 +103,7 @@ class Steady:
     prompt_s: Values
     queue_s: Values
     burst_s: Values
+    utilization: Values
 
 
 def one_pool(
@@ -140,6 +142,7 @@ def one_pool(
         prompt_s=_statistics(prompts, pools) * np.maximum(stretch, 1.0)[:, None],
         queue_s=np.fmax(waiting_s, 0.0) + chance_s,
         burst_s=_burst_s(loads, pools, packed_s),
+        utilization=_occupied(loads, pools, per_replica * inside_s)[:, None],
     )
 
 
@@ -187,7 +190,33 @@ def split_pools(
         prompt_s=statistics,
         queue_s=np.fmax(waiting_s, 0.0) + np.maximum(prefill_s - alone_s, 0.0),
         burst_s=burst_s,
+        utilization=np.column_stack(
+            [
+                *(_prefilling(pools, prompts, requests_per_s) for pools, prompts in prefills),
+                _occupied(loads, decode, requests_per_s * decoded * tpot_s / decode.replicas),
+            ]
+        ),
     )
+
+
+def _occupied(loads: Loads, pools: Pools, running: Values) -> Values:
+    """The share of time in which a replica has a request, of `running` on average.
+
+    Each of its users, spread evenly over the replicas, is in the engine or not, independently of
+    the others; in an open loop their number is Poisson's.
+    """
+    users = np.maximum(loads.users / pools.replicas, 1.0)  # fewer are never on one together
+    closed = 1.0 - (1.0 - np.minimum(running / users, 1.0)) ** users
+    found: Values = np.where(np.isnan(users), -np.expm1(-running), closed)
+    return found
+
+
+def _prefilling(pools: Pools, prompts: PromptTables, requests_per_s: Values) -> Values:
+    """The share of time in which a replica has a prompt on any of its ranks."""
+    servers = pools.replicas * pools.ranks
+    of_rank = requests_per_s * prompts.share * _of_layout(prompts.packed_s, pools) / servers
+    found: Values = 1.0 - (1.0 - np.minimum(of_rank, 1.0)) ** pools.ranks
+    return found
 
 
 def _prefill_s(prefills: list[tuple[Pools, PromptTables]], requests_per_s: Values) -> Values:

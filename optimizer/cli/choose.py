@@ -37,6 +37,7 @@ def choose(
 ) -> None:
     """Choose one point of a study and write its plan."""
     from objectives.goals import parse_constraint
+    from optimizer.cli.hints import export_hints
     from optimizer.directory import read_results
     from results.choice import choose as chosen
     from results.files import write_atomically
@@ -54,7 +55,10 @@ def choose(
         show(point.plan.to_yaml().rstrip())
         return
     write_atomically(out, point.plan.to_yaml())
-    say(f"wrote {out}; next: servefront export {out} --target vllm --out deploy")
+    first, *others = export_hints(point.plan, str(out))
+    say(f"wrote {out}; next: {first}" if not others else f"wrote {out}; {first}")
+    for line in others:
+        say(line)
 
 
 def _by(knee: bool, least: str | None, most: str | None) -> Literal["knee"] | Objective:

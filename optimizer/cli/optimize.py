@@ -162,14 +162,14 @@ def _nothing(results: StudyResults) -> None:
 
 
 def _next_steps(directory: Path, results: StudyResults) -> None:
+    from optimizer.cli.hints import export_hints
     from results.front import knee
 
     best = knee(results.front).plan
     say(f"report:  {directory}/report.html (picture: front.png, tables: front.csv, trials.csv)")
     say(f"choose:  servefront choose {directory} --knee --out plan.yaml")
-    if best.engines == ("vllm",):
-        point = f"{directory}:{best.point_id}"
-        say(f"deploy:  servefront export {point} --target vllm --out deploy")
+    for line in export_hints(best, f"{directory}:{best.point_id}"):
+        say(f"deploy:  {line}")
 
 
 def _dry_run(job: Job, problem: Problem) -> None:

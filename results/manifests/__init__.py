@@ -20,7 +20,7 @@ from spaces.plan import DeploymentPlan
 _MODULES: dict[str, ModuleType] = {"dynamo": dynamo, "vllm": vllm}
 TARGETS = tuple(sorted(_MODULES))
 
-__all__ = ["TARGETS", "export", "write_manifests"]
+__all__ = ["TARGETS", "export", "targets_of", "write_manifests"]
 
 
 def export(
@@ -43,6 +43,20 @@ def export(
     _check_tiers(plan, target)
     files: dict[str, str] = module.export(plan, model, chips)
     return files
+
+
+def targets_of(
+    plan: DeploymentPlan, model: ModelSpec, chips: Mapping[str, ChipSpec]
+) -> tuple[tuple[str, ...], dict[str, InputError]]:
+    """The targets that can deploy `plan`, and why each of the others cannot."""
+    able, refused = [], {}
+    for target in TARGETS:
+        try:
+            export(plan, model, chips, target)
+            able.append(target)
+        except InputError as error:
+            refused[target] = error
+    return tuple(able), refused
 
 
 def _check_engines(plan: DeploymentPlan, target: str, known: Sequence[str]) -> None:

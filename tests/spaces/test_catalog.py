@@ -324,6 +324,7 @@ def test_a_chips_figures_are_plausible_beside_each_other(name: str) -> None:
     if chip.tdp_w:
         assert chip.power_w is not None
         assert chip.tdp_w.value <= chip.power_w
+        assert not chip.idle_w or chip.idle_w.value < chip.tdp_w.value / 2
     assert chip.efficiency in (name, "generic")
     assert chip.manifest_resource == RESOURCES.get(chip.vendor, "unknown")
 

@@ -127,6 +127,16 @@ def test_power_is_all_in_where_it_is_known_else_the_chips_own_limit() -> None:
     assert a_chip(all_in_w=fact(1370)).power_w == 1370
 
 
+def test_the_share_of_host_and_cooling_is_drawn_by_an_idle_chip_too() -> None:
+    assert a_chip(idle_w=fact(100)).idle_power_w == 100
+    assert a_chip(idle_w=fact(100), all_in_w=fact(1370)).idle_power_w == 1370 - 700 + 100
+
+
+def test_idle_power_that_nobody_has_published_is_the_limit() -> None:
+    assert a_chip().idle_power_w == 700
+    assert a_chip(tdp_w=None, all_in_w=fact(625)).idle_power_w == 625
+
+
 def test_estimates_names_the_figures_that_are_not_sure() -> None:
     chip = a_chip(
         hbm_gb_per_s=fact(3000, status="contradictory", alternatives=[2800]),

@@ -27,7 +27,12 @@ from tests.spaces.worlds import plan_of, site_of, space_of
 
 Values = npt.NDArray[np.float64]
 PLANS = 24  # of each branch, simulated
-NAMES = ("tpot_mean_ms", "output_tokens_per_s_per_chip", "ttft_p50_ms")
+NAMES = (
+    "tpot_mean_ms",
+    "output_tokens_per_s_per_chip",
+    "ttft_p50_ms",
+    "joules_per_output_token",
+)
 
 
 def workload_of(requests: int = 240, **keys: Any) -> Workload:
@@ -88,6 +93,7 @@ def test_the_estimate_is_near_the_simulation(name: str, topology: str) -> None:
         "tpot_mean_ms": (0.04, 0.2),
         "output_tokens_per_s_per_chip": (0.05, 0.2),
         "ttft_p50_ms": (0.35, 1.2),
+        "joules_per_output_token": (0.05, 0.2),
     }.items():
         guess, told = by_metric[metric]
         off = np.abs(np.log(guess / told))

@@ -243,11 +243,9 @@ def _chain(slots: np.recarray, first: int) -> list[int]:
 def _nothing_idles(state: State, replica_id: int) -> None:
     """A replica that could begin a step has nothing that could be in it.
 
-    Where cached blocks are forgotten, or fetching pays or not by the flows of others, room for a
-    waiting request may come without an event: it is let in at the replica's next one.
+    But for what `_room_may_come_unnoticed`: that is let in at the replica's next event.
     """
     clock, replica = state.clock[0], state.replicas[replica_id]
-    settled = clock.idle_limit_s == np.inf and clock.fetch_when_faster == 0
     pool = state.pools[replica.pool]
     if replica.flights == pool.stages:
         return
@@ -258,4 +256,29 @@ def _nothing_idles(state: State, replica_id: int) -> None:
             usable = request.usable_s <= clock.now_s
             assert not (usable and request.phase in (PREFILLING, DECODING) and request.flight < 0)
             assert not (request.phase == HELD and request.rests == 0)
-        assert not (settled and admission.may_admit(state, rank_id))
+        if not _room_may_come_unnoticed(state, rank_id):
+            assert not admission.may_admit(state, rank_id)
+
+
+def _room_may_come_unnoticed(state: State, rank_id: int) -> bool:
+    """Whether what the first waiting request needs can have become less without an event.
+
+    It needs no room for what it will not use of its prefix: a block that has since been forgotten,
+    or one below HBM that would now be computed again, as other flows have come or gone.
+    """
+    clock, request = state.clock[0], state.requests[state.ranks[rank_id].queue_head]
+    chain = state.chain[request.chain_start :][: request.chain_length]
+    for block in chain:
+        kept = []
+        if rank_id < len(state.slots) and state.slot_of[rank_id, block] != NONE:
+            slot = state.slots[rank_id, state.slot_of[rank_id, block]]
+            kept += [slot] if slot.references == 0 else []
+        for tier_id in range(len(state.tiers)):
+            slot_id = state.tier_slot_of[tier_id, block]
+            if slot_id != NONE:
+                kept.append(state.tier_slots[tier_id, slot_id])
+                if clock.fetch_when_faster:
+                    return True
+        if any(clock.now_s - slot.touched_s > clock.idle_limit_s for slot in kept):
+            return True
+    return False
