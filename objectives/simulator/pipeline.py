@@ -14,17 +14,12 @@ holds until another one would bind, which the leads of the one over the other te
 from __future__ import annotations
 
 from objectives.simulator.admission import count_leapt
+from objectives.simulator.decodes import give_tokens
+from objectives.simulator.gaps import count_gaps
 from objectives.simulator.jit import compiled
+from objectives.simulator.leap_limits import affine_limit, blocks_within, growth_of
 from objectives.simulator.state import DECODING, State
-from objectives.simulator.steps import (
-    affine_limit,
-    blocks_within,
-    count_gaps,
-    give_tokens,
-    growth_of,
-    stage_seconds,
-    sum_batch,
-)
+from objectives.simulator.steps import stage_seconds, sum_batch
 
 # Fewer rounds are not worth the look ahead.
 _LEAST_ROUNDS = 3
