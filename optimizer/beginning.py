@@ -15,11 +15,11 @@ import optuna
 from optimizer.evaluate import Evaluator
 from optimizer.job import Job
 from optimizer.problem import Problem
-from optimizer.proposals import Proposals
-from optimizer.records import outcome_of, stored_outcome
-from optimizer.sampling import Choice, chosen_sampler
+from optimizer.proposing.proposals import Proposals
+from optimizer.proposing.sampling import Choice, chosen_sampler
+from optimizer.proposing.warm_starts import deployments, warm_starts
 from optimizer.single import site_of
-from optimizer.warm_starts import deployments, warm_starts
+from optimizer.storing.records import outcome_of, stored_outcome
 from results.trials import TrialRecord
 
 SAMPLER, SEEDS, BASELINE = "sampler", "seeds", "baseline"

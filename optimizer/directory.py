@@ -17,13 +17,13 @@ import optuna
 
 from objectives.goals import Constraint, Objective
 from optimizer.beginning import baseline_of, sampler_of
-from optimizer.candidates import wanted_metrics
 from optimizer.evaluate import Evaluation
+from optimizer.fidelity.replication import contenders_of, in_words, settled_of
 from optimizer.importance import importances
 from optimizer.job import Job
-from optimizer.records import StoredTrial, stored_trials
-from optimizer.replication import contenders_of, in_words, settled_of
-from optimizer.storage import HIDDEN, JOURNAL, anchored, open_storage, without_password
+from optimizer.proposing.candidates import wanted_metrics
+from optimizer.storing.records import StoredTrial, stored_trials
+from optimizer.storing.storage import HIDDEN, JOURNAL, anchored, open_storage, without_password
 from results.files import write_atomically
 from results.front import (
     ParetoFront,

@@ -14,12 +14,12 @@ from objectives.measures import per_chip
 from objectives.metrics import split_name
 from objectives.uncertainty import bands_of
 from optimizer.directory import StudyResults, read_results, read_run
-from optimizer.draws import Parameters, place_of
 from optimizer.evaluate import Asked, Evaluation, Sample, judged
-from optimizer.executor import Executor
+from optimizer.execution.executor import Executor
 from optimizer.grounds import GROUNDS, changed_grounds, grounds_of, rests_on
 from optimizer.problem import Problem
-from optimizer.records import StoredTrial
+from optimizer.proposing.draws import Parameters, place_of
+from optimizer.storing.records import StoredTrial
 from spaces.feasibility import infeasible
 from spaces.plan import DeploymentPlan
 from spaces.site import Site
@@ -79,7 +79,7 @@ class Remembering:
     def evaluate(
         self, plans: Sequence[Asked], cancelled: Callable[[], bool]
     ) -> Generator[Evaluation]:
-        """The evaluations in order; see `optimizer.executor.Executor`. Samples are not known."""
+        """The evaluations in order; see `Executor`. Samples are not known."""
         new = [plan for plan in plans if self._remembered(plan) is None]
         made = self._executor.evaluate(new, cancelled)
         try:

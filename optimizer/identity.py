@@ -13,10 +13,10 @@ from typing import Any
 
 import optuna
 
-from optimizer.draws import Parameters
 from optimizer.grounds import GROUNDS, grounds_of
 from optimizer.job import Job
 from optimizer.problem import Problem
+from optimizer.proposing.draws import Parameters
 from spaces.errors import InputError
 
 _FREE = {

@@ -10,7 +10,7 @@ from optuna.importance import get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 
 from objectives.goals import Objective
-from optimizer.records import OUTCOME
+from optimizer.storing.records import OUTCOME
 
 # Fewer trials say nothing about a dozen parameters.
 FEWEST_TRIALS = 30

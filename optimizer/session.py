@@ -13,7 +13,6 @@ from pathlib import Path
 import optuna
 
 from optimizer.beginning import begun
-from optimizer.coordinator import coordinating, leading
 from optimizer.directory import (
     StudyResults,
     finished_run,
@@ -27,16 +26,17 @@ from optimizer.directory import (
     write_run,
     write_tables,
 )
-from optimizer.draws import Parameters
-from optimizer.executor import Executor
+from optimizer.execution.executor import Executor
+from optimizer.fidelity.replication import settle
 from optimizer.identity import Identity, claim
 from optimizer.interrupt import Interrupt
 from optimizer.job import Job
-from optimizer.patience import patiently
 from optimizer.problem import Problem
-from optimizer.records import stored_trials
-from optimizer.replication import settle
-from optimizer.storage import open_study, opened_storage, repair_journal
+from optimizer.proposing.draws import Parameters
+from optimizer.storing.coordinator import coordinating, leading
+from optimizer.storing.patience import patiently
+from optimizer.storing.records import stored_trials
+from optimizer.storing.storage import open_study, opened_storage, repair_journal
 from optimizer.study import Search, Watch
 
 

@@ -18,15 +18,17 @@ from typing import Protocol
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from optimizer.draws import GivenDraw, Parameters, TrialDraw
 from optimizer.evaluate import Evaluation
-from optimizer.executor import Executor
+from optimizer.execution.executor import Executor
+from optimizer.fidelity.promotion import Settled, settled
+from optimizer.fidelity.screening import Screening
 from optimizer.growth import Growth
 from optimizer.job import SearchSettings
 from optimizer.problem import Problem
-from optimizer.promotion import Settled, settled
-from optimizer.proposals import Proposals
-from optimizer.records import (
+from optimizer.proposing.draws import GivenDraw, Parameters, TrialDraw
+from optimizer.proposing.proposals import Proposals
+from optimizer.proposing.sampling import sampler_for
+from optimizer.storing.records import (
     BATCH_END,
     PLAN,
     AskedTrial,
@@ -38,8 +40,6 @@ from optimizer.records import (
     stored_trials,
     tell,
 )
-from optimizer.sampling import sampler_for
-from optimizer.screening import Screening
 
 # Asking goes on for so many batches of nothing but repeats, then the space counts as exhausted.
 BARREN_BATCHES = 5

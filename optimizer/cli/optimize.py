@@ -17,11 +17,11 @@ from optimizer.cli.talk import say, show
 
 if TYPE_CHECKING:
     from optimizer.directory import StudyResults
-    from optimizer.draws import Parameters
-    from optimizer.executor import Executor
+    from optimizer.execution.executor import Executor
     from optimizer.fork import Fork
     from optimizer.job import Job
     from optimizer.problem import Problem
+    from optimizer.proposing.draws import Parameters
 
 TIMED_PLANS = 3
 
@@ -66,7 +66,7 @@ def optimize(
 ) -> None:
     """Search the plans of a job and leave the Pareto front in a study directory."""
     from optimizer.evaluate import Evaluator
-    from optimizer.executors import opened_executor
+    from optimizer.execution.executors import opened_executor
     from optimizer.problem import posed
     from spaces.unused import unused_values
 
@@ -173,7 +173,7 @@ def _next_steps(directory: Path, results: StudyResults) -> None:
 
 
 def _dry_run(job: Job, problem: Problem) -> None:
-    from optimizer.sampling import chosen_sampler
+    from optimizer.proposing.sampling import chosen_sampler
 
     for name, values in problem.space.dimensions().items():
         shown = ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:8])}, ..."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from objectives.goals import Constraint, Objective
 from optimizer.cli.talk import say
-from optimizer.records import StoredTrial
+from optimizer.storing.records import StoredTrial
 from results.front import pareto_front
 from results.trials import TrialRecord
 from results.words import format_value

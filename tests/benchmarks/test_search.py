@@ -24,12 +24,12 @@ import pytest
 from optimizer.beginning import begun
 from optimizer.directory import read_results
 from optimizer.evaluate import Evaluation, Evaluator, judged
-from optimizer.executor import Evaluate, LocalExecutor
+from optimizer.execution.executor import Evaluate, LocalExecutor
 from optimizer.identity import Identity, claim
 from optimizer.job import Job
 from optimizer.problem import Problem, prepare
-from optimizer.records import StoredTrial
-from optimizer.storage import open_storage, open_study
+from optimizer.storing.records import StoredTrial
+from optimizer.storing.storage import open_storage, open_study
 from optimizer.study import Search
 from results.front import hypervolume_history, pareto_front
 from results.trials import TrialRecord

@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 
 from optimizer.evaluate import Evaluator
-from optimizer.executors import opened_executor
+from optimizer.execution.executors import opened_executor
 from optimizer.problem import prepare
-from optimizer.records import StoredTrial
 from optimizer.session import run_study
+from optimizer.storing.records import StoredTrial
 from spaces.draw import RandomDraw
 from tests.conftest import REPOSITORY
 from tests.optimizer.toy import Silent, job_of

@@ -21,7 +21,7 @@ def review() -> None:
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are threads, which see what a test has patched; `processes` are asked for."""
     if "processes" not in request.fixturenames:
-        monkeypatch.setattr("optimizer.executor.MOST_THREADS", 1000)
+        monkeypatch.setattr("optimizer.execution.executor.MOST_THREADS", 1000)
 
 
 @pytest.fixture

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from optimizer.directory import read_results
-from optimizer.draws import parameters_of
 from optimizer.evaluate import Evaluation, Evaluator
-from optimizer.executor import LocalExecutor
-from optimizer.executors import opened_executor
+from optimizer.execution.executor import LocalExecutor
+from optimizer.execution.executors import opened_executor
 from optimizer.fork import Fork, Remembering, forked
 from optimizer.job import Job
 from optimizer.problem import Problem, prepare
+from optimizer.proposing.draws import parameters_of
 from optimizer.session import Outcome, run_study
 from results.trials import TrialRecord
 from spaces.plan import DeploymentPlan
-from tests.optimizer.test_executor import never, plans
+from tests.optimizer.execution.test_executor import never, plans
 from tests.optimizer.toy import TRIALS, Silent, evaluator, job_of, run
 
 SEARCH = {"trials": TRIALS, "batch_size": 4, "sampler": "random"}

@@ -14,7 +14,7 @@ from optimizer.problem import load_grid, posed
 from spaces.documents import dump_yaml
 from spaces.errors import InputError
 from spaces.plan import DeploymentPlan, Load, Pool
-from tests.optimizer.test_cli import call
+from tests.optimizer.cli.test_cli import call
 
 PLAN = DeploymentPlan(
     model="qwen3-32b",

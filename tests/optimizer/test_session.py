@@ -265,7 +265,7 @@ def test_a_directory_without_a_study_is_told(tmp_path: Path) -> None:
 
 
 def test_a_foreign_study_in_the_storage_is_left_alone(tmp_path: Path) -> None:
-    from optimizer.storage import open_storage, open_study
+    from optimizer.storing.storage import open_storage, open_study
     from tests.optimizer.toy import STUDY
 
     tmp_path.mkdir(exist_ok=True)

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from objectives.metrics import METRICS, split_name
 from objectives.weighted import combined, mean_over
-from optimizer.candidates import Candidates, why_not_estimated
 from optimizer.cli import app
 from optimizer.evaluate import Evaluation, Evaluator
 from optimizer.fork import _of_budget
@@ -20,6 +19,7 @@ from optimizer.grounds import changed_grounds, grounds_of
 from optimizer.identity import Identity
 from optimizer.job import Job, load_job
 from optimizer.problem import Problem, prepare
+from optimizer.proposing.candidates import Candidates, why_not_estimated
 from results.tables import trials_frame
 from results.trials import TrialRecord
 from spaces.documents import dump_yaml

@@ -18,10 +18,10 @@ import pytest
 from optuna.samplers import RandomSampler
 from optuna.trial import TrialState
 
-from optimizer.draws import all_parameters
 from optimizer.job import DEFAULT_OBJECTIVES
 from optimizer.problem import prepare
-from optimizer.storage import JOURNAL, Journal, open_storage, repair_journal
+from optimizer.proposing.draws import all_parameters
+from optimizer.storing.storage import JOURNAL, Journal, open_storage, repair_journal
 from optimizer.study import Search
 from results.front import pareto_front
 from results.trials import TrialRecord
@@ -178,8 +178,8 @@ def test_a_small_space_is_finished_to_the_last_point(tmp_path: Path, sampler: st
 def test_a_space_that_cannot_be_counted_is_given_up_after_five_barren_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("optimizer.proposals.COUNTABLE", 0)
-    monkeypatch.setattr("optimizer.proposals.trial_seed", lambda *_: 1)
+    monkeypatch.setattr("optimizer.proposing.proposals.COUNTABLE", 0)
+    monkeypatch.setattr("optimizer.proposing.proposals.trial_seed", lambda *_: 1)
     search = {"trials": 500, "batch_size": 3, "sampler": "random"}
     found = searched(job_of(search=search), tmp_path)
     assert len(found.unique) == 1
@@ -279,7 +279,7 @@ def test_repeats_of_a_batch_are_made_up_for_by_neighbours_of_the_front(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("optimizer.study.sampler_for", lambda *_: RandomSampler(seed=1))
-    monkeypatch.setattr("optimizer.proposals.STARTUP_TRIALS", 0)
+    monkeypatch.setattr("optimizer.proposing.proposals.STARTUP_TRIALS", 0)
     search = {"trials": 20, "batch_size": 5, "sampler": "tpe"}
     found = searched(job_of(search=search), tmp_path, known=None)
     asked = [found.records[n : n + 5] for n in range(0, len(found.records), 5)]
@@ -293,8 +293,8 @@ def test_repeats_of_a_batch_are_made_up_for_by_neighbours_of_the_front(
 def test_most_of_a_later_batch_refines_what_was_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("optimizer.proposals.REFINE_FROM", 16)
-    monkeypatch.setattr("optimizer.proposals.STARTUP_TRIALS", 0)
+    monkeypatch.setattr("optimizer.proposing.proposals.REFINE_FROM", 16)
+    monkeypatch.setattr("optimizer.proposing.proposals.STARTUP_TRIALS", 0)
     put: set[int] = set()
     whole = Search._put
 

@@ -19,15 +19,15 @@ from objectives.binding import Binding
 from objectives.goals import Constraint, Objective
 from optimizer.beginning import SAMPLER, SEEDS, begun
 from optimizer.directory import NAME_IN_OWN_JOURNAL
-from optimizer.draws import Parameters
 from optimizer.evaluate import Evaluation, failed, judged
-from optimizer.executor import Evaluate, LocalExecutor
-from optimizer.executors import opened_executor
+from optimizer.execution.executor import Evaluate, LocalExecutor
+from optimizer.execution.executors import opened_executor
 from optimizer.job import Job
 from optimizer.problem import Problem, prepare
-from optimizer.records import StoredTrial
+from optimizer.proposing.draws import Parameters
 from optimizer.session import Outcome, run_study
-from optimizer.storage import open_storage, open_study
+from optimizer.storing.records import StoredTrial
+from optimizer.storing.storage import open_storage, open_study
 from optimizer.study import Search
 from results.tables import to_csv, trials_frame
 from results.trials import TrialRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optimizer.draws import all_parameters
+from optimizer.proposing.draws import all_parameters
 from spaces.enumeration import enumerated
 from spaces.feasibility import infeasible
 from spaces.options import SpaceOptions

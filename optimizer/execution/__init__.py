@@ -1,0 +1,1 @@
+"""Who evaluates a batch: the cores of this machine, or a Ray cluster."""

@@ -1,0 +1,184 @@
+"""Which plans to simulate next, told by their corrected estimates and what was simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import moocore
+import numpy as np
+import numpy.typing as npt
+
+from objectives.goals import Constraint, Objective
+from optimizer.proposing.candidates import Candidates
+from optimizer.proposing.surrogate import Correction, Plans, corrections
+from results.front import has_values
+from results.trials import TrialRecord
+from spaces.plan import DeploymentPlan
+
+Values = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# The correction is learned anew when a tenth more plans are told, and at least eight.
+LEAST_NEWS, SHARE_OF_NEWS = 8, 0.1
+# The luck needed against nothing.
+_NONE = -1e3
+# What the sum of a plan's gains counts beside its luck: it decides the first choice of all, and
+# between plans that lead in one objective by as much.
+_TIE = 1e-3
+# Luck that a plan needs beyond its own where all told plans of its branch gave no values.
+_TROUBLE = 6.0
+
+
+class Guide:
+    """Proposes the candidates that need the least luck to be on the front.
+
+    The luck of a candidate counts how many standard deviations better than its corrected
+    estimate all its objectives must turn out for no known point to beat it, and to meet the
+    constraints. Of a batch each choice is taken by the next to turn out as estimated, so that a
+    batch spreads along the front.
+
+    What is proposed follows from the told trials alone: a guide that has seen them batch by batch
+    and one that sees them all at once propose the same.
+    """
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        objectives: Sequence[Objective],
+        constraints: Sequence[Constraint],
+    ) -> None:
+        self._candidates = candidates
+        self._objectives = tuple(objectives)
+        self._constraints = tuple(bound for bound in constraints if bound.bound > 0)
+        self._told: list[TrialRecord] = []
+        self._rows: list[int | None] = []
+        self._fitted = -1
+
+    def propose(self, count: int, records: Sequence[TrialRecord]) -> list[DeploymentPlan]:
+        """Up to `count` plans without a record; `records` only grow from call to call."""
+        news = [record for record in records if record.same_as is None][len(self._told) :]
+        self._told.extend(news)
+        self._rows.extend(self._candidates.row_of(record.plan) for record in news)
+        size = fitted_size(len(self._told))
+        if size != self._fitted:
+            self._fit(size)
+            self._luck = np.full(self._gains.shape[1], _NONE)
+            self._take_in(self._told, self._rows)
+        else:
+            self._take_in(news, self._rows[len(self._rows) - len(news) :])
+        return [self._candidates.plan(row) for row in self._chosen(count)]
+
+    def _chosen(self, count: int) -> list[int]:
+        luck = self._luck.copy()
+        handicap = self._short + self._trouble() - _TIE * self._worth
+        chosen = []
+        for _ in range(count):
+            place = int(np.argmin(luck + handicap))
+            if not np.isfinite(luck[place]):
+                break
+            chosen.append(int(self._candidates.rows[place]))
+            np.maximum(luck, self._luck_against(self._gains[:, place]), out=luck)
+            luck[place] = np.inf
+        return chosen
+
+    def _trouble(self) -> Values:
+        """What speaks against each candidate: plans of its branch that were refused or failed."""
+        known = [place for place, row in enumerate(self._rows) if row is not None]
+        rows = np.array([self._rows[place] for place in known], dtype=np.int64)
+        told = [self._told[place] for place in known]
+        lost = [r.state != "pruned" and not has_values(r, self._objectives) for r in told]
+        branches, total = self._candidates.branches(rows), len(self._candidates.tables)
+        failed = np.bincount(branches, weights=np.array(lost, dtype=np.float64), minlength=total)
+        share = failed / (np.bincount(branches, minlength=total) + 1.0)
+        found: Values = _TROUBLE * share[self._branches]
+        return found
+
+    def _fit(self, size: int) -> None:
+        """Learn the correction from the first trials, and what it makes of the estimates."""
+        candidates, metrics = self._candidates, self._candidates.metrics
+        known = [place for place, row in enumerate(self._rows[:size]) if row is not None]
+        rows = np.array([self._rows[place] for place in known], dtype=np.int64)
+        values = [[self._told[n].metrics.get(name, np.nan) for name in metrics] for n in known]
+        simulated = np.array(values, dtype=np.float64).reshape(len(known), len(metrics))
+        residuals = _logs(simulated) - candidates.logs(rows)
+        residuals[~np.isfinite(residuals)] = np.nan
+        told = Plans(candidates.features(rows), candidates.groups(rows))
+        correction = corrections(self._plans, told, residuals, candidates.blind)
+        logs = candidates.logs(candidates.rows) + correction.mean
+        goals = len(self._objectives)
+        # One row for each objective: the minimum over few rows is quick.
+        self._gains = np.ascontiguousarray((logs[:, :goals] * self._signs).T)
+        self._per_deviation = np.ascontiguousarray(1.0 / correction.deviation[:, :goals].T)
+        self._worth = self._gains.sum(axis=0)
+        self._short = self._shortfall(logs, correction)
+        self._fitted = size
+
+    def _shortfall(self, logs: Values, correction: Correction) -> Values:
+        """Standard deviations by which each candidate misses the constraints, summed.
+
+        A constraint on a pool is none for a plan without it.
+        """
+        short = np.zeros(len(logs))
+        for bound in self._constraints:
+            metric = self._candidates.metrics.index(bound.metric)
+            over = logs[:, metric] - np.log(bound.bound)
+            signed = over if bound.relation == "<=" else -over
+            missing = np.maximum(signed / correction.deviation[:, metric], 0.0)
+            short += np.where(self._candidates.with_pool(bound.pool), missing, 0.0)
+        return short
+
+    def _take_in(self, told: Sequence[TrialRecord], rows: Sequence[int | None]) -> None:
+        """Hold the candidates against trials; no luck is enough for what is known."""
+        points = [self._told_gains(record) for record in told if record.feasible]
+        there = np.array([point for point in points if np.isfinite(point).all()])
+        if len(there):
+            for point in there[moocore.is_nondominated(-there)]:
+                np.maximum(self._luck, self._luck_against(point), out=self._luck)
+        for row in rows:
+            place = self._place_of.get(-1 if row is None else row)
+            if place is not None:
+                self._luck[place] = np.inf
+
+    def _luck_against(self, point: Values) -> Values:
+        needed: Values = ((point[:, None] - self._gains) * self._per_deviation).min(axis=0)
+        return needed
+
+    def _told_gains(self, record: TrialRecord) -> Values:
+        values = [record.metrics.get(goal.metric, np.nan) for goal in self._objectives]
+        gains: Values = _logs(np.array(values)) * self._signs
+        return gains
+
+    @cached_property
+    def _signs(self) -> Values:
+        return np.array([1.0 if o.direction == "maximize" else -1.0 for o in self._objectives])
+
+    @cached_property
+    def _plans(self) -> Plans:
+        rows = self._candidates.rows
+        return Plans(self._candidates.features(rows), self._candidates.groups(rows))
+
+    @cached_property
+    def _branches(self) -> Ints:
+        return self._candidates.branches(self._candidates.rows)
+
+    @cached_property
+    def _place_of(self) -> dict[int, int]:
+        return {row: place for place, row in enumerate(self._candidates.rows.tolist())}
+
+
+def fitted_size(told: int) -> int:
+    """From how many of so many told trials the correction is learned.
+
+    >>> [fitted_size(told) for told in (0, 7, 8, 20, 100, 1000)]
+    [0, 0, 8, 16, 96, 998]
+    """
+    size = 0
+    while (more := size + max(LEAST_NEWS, int(SHARE_OF_NEWS * size))) <= told:
+        size = more
+    return size
+
+
+def _logs(values: Values) -> Values:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.log(values))

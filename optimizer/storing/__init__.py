@@ -1,0 +1,1 @@
+"""Where trials live and who may write them: storages, their records, one coordinator."""
