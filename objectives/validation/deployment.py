@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import cast, get_args
 
-from objectives.published_recipes import Limits, Row, Start, start_of
-from objectives.published_runs import Match, RunSetting, accepted_rates, run_setting
 from objectives.validation.points import Mapping, Setup
+from objectives.validation.published_recipes import Limits, Row, Start, start_of
+from objectives.validation.published_runs import Match, RunSetting, accepted_rates, run_setting
 from spaces import catalog
 from spaces.calibration import Calibration
 from spaces.chip import ChipSpec

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from objectives.published_runs import Conversations, published_runs
 from objectives.validation.points import Setup
+from objectives.validation.published_runs import Conversations, published_runs
 from spaces.memory import hbm_ledger
 from spaces.plan import DeploymentPlan
 from spaces.site import Site

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from objectives.published_runs import release_of
 from objectives.validation.columns import Row, Unreadable, count, number, positive, read_rows
+from objectives.validation.published_runs import release_of
 from spaces.plan import DeploymentPlan, Load
 
 # Measured quantities, in the order of the tables: those of medians over requests, then those of

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from objectives.published_runs import client_of, published_runs
 from objectives.validation.points import Setup
+from objectives.validation.published_runs import client_of, published_runs
 from objectives.workload import SyntheticSpec, Workload, generate
 from objectives.workload.synthetic import BLOCK_TOKENS
 from spaces.documents import validated

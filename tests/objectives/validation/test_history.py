@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from objectives.published_runs import published_runs
 from objectives.validation import read_points
 from objectives.validation.deployment import deployed
 from objectives.validation.history import with_cached_history
 from objectives.validation.points import Setup
 from objectives.validation.prediction import predict
+from objectives.validation.published_runs import published_runs
 from tests.objectives.validation.rows import AGGREGATED, write_rows
 
 REPLAY = AGGREGATED | {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from objectives.published_recipes import Limits, Row, Start, published_recipes, start_of
+from objectives.validation.published_recipes import Limits, Row, Start, published_recipes, start_of
 from spaces.catalog import chip, engine, model
 
 INFERENCEX = "random (InferenceX fixed-seq: lengths uniform in [0.8,1.0]x nominal)"

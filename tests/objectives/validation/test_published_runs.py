@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from objectives.published_runs import (
+from objectives.validation.published_runs import (
     RunSetting,
     accepted_rates,
     published_runs,
