@@ -11,7 +11,7 @@ Where to find what, each group resting on those below it:
 - many steps as one event: `leaps`, `leap_limits`, and `pipeline` for stages
 - memory and links: `cache`, `slots`, `tiers`, `flows`; `transfer` and `handoff` between pools
 - the rest: `routing`, `hosts`, the event queue in `events`
-- below all: `state` is what there is, `compiled_state` and `jit` how it is compiled
+- below all: `state` is what there is; `jit`, `linking`, `compiled_state`: how it is compiled
 """
 
 from objectives.simulator.records import HostRecord, PoolRecord, RequestRecords, SimulationResult

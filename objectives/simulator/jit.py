@@ -7,12 +7,16 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numba
 from numba import njit
 
+from objectives.simulator.linking import PartCompiler, WholeCompiler
+
 Function = TypeVar("Function", bound=Callable[..., object])
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 def _cache_folder() -> Path:
@@ -43,8 +47,9 @@ def compiled(function: Function) -> Function:
     No fast-math: the compiled function gives the same bits as the interpreted one. Set
     NUMBA_DISABLE_JIT=1 to run the Python source itself.
     """
-    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    machine: Function = njit(nogil=True, error_model="numpy", **options)(function)
+    machine: Function = njit(
+        **_OPTIONS, pipeline_class=PartCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )(function)
     return machine
 
 
@@ -54,5 +59,5 @@ def entry(function: Function) -> Function:
     Its arguments must be plain arrays and numbers: machine code that unpacks a named tuple holds
     an address of this process and cannot be kept.
     """
-    machine: Function = njit(nogil=True, cache=True, error_model="numpy")(function)
+    machine: Function = njit(**_OPTIONS, pipeline_class=WholeCompiler, cache=True)(function)
     return machine

@@ -26,7 +26,7 @@ from objectives.simulator.state import (
     State,
 )
 from objectives.simulator.step_begin import schedule
-from objectives.simulator.step_end import end_flight, end_step
+from objectives.simulator.step_end import end_steps
 
 
 @entry
@@ -34,58 +34,64 @@ def run(*arrays: Any) -> bool:
     """Simulate until nothing is left to happen; the answers are in the arrays of a `State`.
 
     Returns False where the events or flows of one more moment might not find room: the caller
-    makes their arrays longer and calls again. One function takes the events in, although shorter
-    ones would read better: machine code of a compiled function is made again for each function
-    above it, so that depth costs seconds.
+    makes their arrays longer and calls again.
     """
     state = state_of(arrays)
     clock = state.clock[0]
-    while True:
-        if clock.events + clock.event_margin > len(state.events):
-            return False
-        if clock.flows + clock.flow_margin > len(state.flows):
-            return False
+    while _has_room(state):
         if _flow_is_next(state):
             clock.now_s = clock.flow_end_s
             settle_flow(state)
-            continue
-        if _arrival_is_next(state):
+        elif _arrival_is_next(state):
             clock.now_s = state.requests[state.roots[clock.next_root]].arrival_s
             send_next(state)
-            continue
-        if clock.events == 0:
+        elif clock.events == 0:
             return True
-        if clock.in_flight == 0 and clock.flows == 0 and not works(state):
-            _skip_idle_time(state)
-        event = state.events[0]
-        kind, subject, detail = event.priority, event.subject, event.detail
-        clock.now_s = event.time_s
-        drop_first(state)
-        if kind == STEP_END:
-            replica = state.replicas[subject]
-            if detail == replica.version:
-                if state.pools[replica.pool].stages > 1:
-                    end_flight(state, subject)
-                else:
-                    end_step(state, subject, 0, replica.leap_steps)
-        elif kind == KV_ARRIVED:
-            start_decoding(state, subject)
-        elif kind == FIRST_LAYER:
-            first_layers_done(state, subject, detail)
-        elif kind == SEND:
-            if subject == NONE:
-                send_next(state)
-            else:
-                send(state, subject)
-        elif kind == ENTRY:
-            enter(state, subject)
-        elif kind == TOOL_CALL:
-            ask_core(state, subject, TOOL)
-        elif kind == HOST_END:
-            end_host_work(state, subject)
         else:
-            state.replicas[subject].wake_pending = 0
-            schedule(state, subject)
+            _take_event(state)
+    return False
+
+
+@compiled
+def _has_room(state: State) -> bool:
+    """Whether the events and flows of one more moment surely find room."""
+    clock = state.clock[0]
+    if clock.events + clock.event_margin > len(state.events):
+        return False
+    return bool(clock.flows + clock.flow_margin <= len(state.flows))
+
+
+@compiled
+def _take_event(state: State) -> None:
+    """Take the first event off the queue and let it happen."""
+    clock = state.clock[0]
+    if clock.in_flight == 0 and clock.flows == 0 and not works(state):
+        _skip_idle_time(state)
+    event = state.events[0]
+    kind, subject, detail = event.priority, event.subject, event.detail
+    clock.now_s = event.time_s
+    drop_first(state)
+    if kind == STEP_END:
+        if detail == state.replicas[subject].version:  # else another end was planned since
+            end_steps(state, subject)
+    elif kind == KV_ARRIVED:
+        start_decoding(state, subject)
+    elif kind == FIRST_LAYER:
+        first_layers_done(state, subject, detail)
+    elif kind == SEND:
+        if subject == NONE:
+            send_next(state)
+        else:
+            send(state, subject)
+    elif kind == ENTRY:
+        enter(state, subject)
+    elif kind == TOOL_CALL:
+        ask_core(state, subject, TOOL)
+    elif kind == HOST_END:
+        end_host_work(state, subject)
+    else:
+        state.replicas[subject].wake_pending = 0
+        schedule(state, subject)
 
 
 @compiled

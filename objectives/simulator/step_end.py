@@ -19,18 +19,28 @@ HELD_ONES = -2
 
 
 @compiled
-def end_flight(state: State, replica_id: int) -> None:
+def end_steps(state: State, replica_id: int) -> None:
+    """The steps of a replica end as planned: its leap, or a micro-batch in its pipeline."""
+    replica = state.replicas[replica_id]
+    if state.pools[replica.pool].stages > 1:
+        _end_flight(state, replica_id)
+    else:
+        _end_step(state, replica_id, 0, replica.leap_steps)
+
+
+@compiled
+def _end_flight(state: State, replica_id: int) -> None:
     """The first micro-batch leaves the pipeline, after those that the leap under way took in."""
     if state.replicas[replica_id].leap_steps > 0:
         settle_rounds(state, replica_id)
     flight = leave_flight(state, replica_id)
-    end_step(state, replica_id, flight, 1)
+    _end_step(state, replica_id, flight, 1)
     if state.replicas[replica_id].flights > 0:
         plan_flight_end(state, replica_id)
 
 
 @compiled
-def end_step(state: State, replica_id: int, flight: int, steps: int) -> None:
+def _end_step(state: State, replica_id: int, flight: int, steps: int) -> None:
     """Settle what the steps that end now, all of one micro-batch, have done."""
     replica = state.replicas[replica_id]
     pool = state.pools[replica.pool]
