@@ -6,20 +6,27 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
+from objectives.bands import (
+    bands_by_ratio,
+    bands_by_runs,
+    bands_of_requests,
+    class_bands,
+    ratios_at,
+)
 from objectives.binding import Binding, binding
 from objectives.cost import OperatorSource, power_drawn_kw, power_kw, usd_per_hour
-from objectives.deployment import operator_sources, scenario_of
+from objectives.deployment import operator_sources, scenario_of, slowed
 from objectives.measures import per_chip, request_metrics
 from objectives.metrics import POOL_METRICS
 from objectives.phase import phase_metrics
 from objectives.pool_reports import PoolReport, pool_reports
 from objectives.saturation import QueueGrowth, queue_growth
-from objectives.simulator import HostRecord, SimulationResult, simulate
+from objectives.simulator import HostRecord, Scenario, SimulationResult, simulate
 from objectives.slo import ClassReport, Slo, class_reports, good_requests, worst_attainment
-from objectives.uncertainty import bands_of
 from objectives.workload import LoadRules, Workload, offers
 from objectives.workload.offering import NO_RULES
 from objectives.workload.workload import NO_PARENT
@@ -34,9 +41,10 @@ class Assessment:
     """The worth of a plan at its load.
 
     `metrics` are named as in `objectives.metrics`; a metric without a sample or without a known
-    price is absent. `classes` hold those of each class of requests apart. `bands` hold an 80 %
-    interval for those that come from the cost model. `binding` says what to have more of, where it
-    was asked for.
+    price is absent. `classes` hold those of each class of requests apart. `bands` hold the 80 %
+    intervals of those that hang on predicted time (`objectives.bands`). Only where a plan is
+    explained there are the intervals that take further runs, those of classes, and `binding`,
+    which says what to have more of.
     `queue_growth` tells of an open loop how its queue grew: where it is `saturated`, latencies
     only say how long the run was. `run_output_tokens_per_s` counts all tokens over the
     whole run, as load generators do, with its filling up and running dry. `operator_sources` tell,
@@ -72,36 +80,75 @@ def assess(
 
     `rules` say how the load is sent, `seed` what they draw. Deterministic: the arguments decide
     every byte of the metrics. With `explain` the binding resource is told, which prices the
-    busiest pool's steps three more times.
+    busiest pool's steps three more times, and the run is made twice more, with steps at the ends
+    of their interval.
     """
     started_s = time.thread_time()
-    sent, result = _served(plan, site, workload, rules, seed)
-    growth = queue_growth(result)
-    pools = tuple(pool_reports(plan, result, site))
-    good = None if slo is None else good_requests(slo, result.requests, sent)
-    metrics = request_metrics(result, good) | phase_metrics(result, sent)
-    classes = class_reports(result.requests, sent, slo, metrics.get("requests_per_s"))
-    metrics |= worst_attainment(classes)
-    metrics |= _growth_metrics(growth)
-    metrics |= per_chip(metrics, plan.chips, site.budget_chips)
-    metrics |= _plan_metrics(plan, site, pools, prices) | _pool_metrics(pools)
-    metrics |= _unit_costs(metrics)
+    scenario = scenario_of(plan, site, seed)
+    worth_of = partial(_run, plan, site, workload, slo, prices, rules, seed)
+    run = worth_of(scenario)
+    result, metrics = run.result, run.metrics
+    classes = class_reports(result.requests, run.sent, slo, metrics.get("requests_per_s"))
+    ratios = ratios_at(metrics, plan, site)
+    bands = bands_by_ratio(metrics, plan, ratios)
+    bands |= bands_of_requests(metrics, result.requests, run.sent, slo, ratios, plan.chips)
     sources = operator_sources(plan, site)
     metrics |= _fitted_operators(sources)
+    seconds = time.thread_time() - started_s
+    if explain:
+        ends = [worth_of(slowed(scenario, factor)).metrics for factor in ratios["tpot"]]
+        bands |= bands_by_runs(metrics, bands, ends)
+        rate = metrics.get("requests_per_s")
+        classes = class_bands(classes, result.requests, run.sent, slo, rate, ratios)
     return Assessment(
         metrics=metrics,
-        bands=bands_of(metrics, plan, site),
-        pools=pools,
+        bands=bands,
+        pools=run.pools,
         ttft_parts_ms=_ttft_parts_ms(result),
         binding=binding(plan, site, result) if explain else None,
-        queue_growth=growth,
+        queue_growth=run.growth,
         hosts=result.hosts,
         simulated_requests=int(result.requests.sent.sum()),
-        simulation_cpu_s=time.thread_time() - started_s,
+        simulation_cpu_s=seconds,
         classes=classes,
         run_output_tokens_per_s=_run_rate(result),
         operator_sources=sources,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One simulation of a plan: what was sent, what became of it, and what that is worth."""
+
+    sent: Workload
+    result: SimulationResult
+    pools: tuple[PoolReport, ...]
+    growth: QueueGrowth | None
+    metrics: dict[str, float]
+
+
+def _run(
+    plan: DeploymentPlan,
+    site: Site,
+    workload: Workload,
+    slo: Slo | None,
+    prices: Mapping[str, float] | None,
+    rules: LoadRules,
+    seed: int,
+    scenario: Scenario,
+) -> _Run:
+    sent, result = _served(plan, scenario, workload, rules, seed)
+    growth = queue_growth(result)
+    pools = tuple(pool_reports(plan, result, site))
+    good = None if slo is None else good_requests(slo, result.requests, sent)
+    metrics = request_metrics(result, good) | phase_metrics(result, sent)
+    if good is not None:
+        metrics |= worst_attainment(good, result.requests, sent)
+    metrics |= _growth_metrics(growth)
+    metrics |= per_chip(metrics, plan.chips, site.budget_chips)
+    metrics |= _plan_metrics(plan, site, pools, prices) | _pool_metrics(pools)
+    metrics |= _unit_costs(metrics)
+    return _Run(sent, result, pools, growth, metrics)
 
 
 def _run_rate(result: SimulationResult) -> float:
@@ -110,10 +157,9 @@ def _run_rate(result: SimulationResult) -> float:
 
 
 def _served(
-    plan: DeploymentPlan, site: Site, workload: Workload, rules: LoadRules, seed: int
+    plan: DeploymentPlan, scenario: Scenario, workload: Workload, rules: LoadRules, seed: int
 ) -> tuple[Workload, SimulationResult]:
     """What was sent and what became of it, with as many rounds of sessions as the time takes."""
-    scenario = scenario_of(plan, site, seed)
     for sent, load in offers(workload, plan.load, rules, seed):
         result = simulate(scenario, sent, load)
         last_session = np.flatnonzero(sent.parent == NO_PARENT)[-1]

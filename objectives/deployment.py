@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from objectives.calibrated import calibration_of
 from objectives.cost import (
@@ -52,6 +53,12 @@ def scenario_of(plan: DeploymentPlan, site: Site, seed: int = 1) -> Scenario:
         acceptance=acceptance_rates_of(site.model, plan.speculation) if plan.speculation else (),
         seed=seed,
     )
+
+
+def slowed(scenario: Scenario, factor: float) -> Scenario:
+    """The scenario with every step of every pool `factor` times as long."""
+    pools = (replace(pool, costs=pool.costs.scaled(factor)) for pool in scenario.pools)
+    return replace(scenario, pools=tuple(pools))
 
 
 def _send_layers(plan: DeploymentPlan, site: Site) -> int:

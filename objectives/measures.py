@@ -11,10 +11,34 @@ import numpy.typing as npt
 
 from objectives.metrics import STANDARD_DEVIATION, STATISTICS
 from objectives.simulator import RequestRecords, SimulationResult
+from objectives.simulator.records import Tokens
 
 Values = npt.NDArray[np.float64]
 Good = npt.NDArray[np.bool_]
 _PERCENTILES = {"p50": 50.0, "p75": 75.0, "p90": 90.0, "p95": 95.0, "p99": 99.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """What each request [n] waited, in seconds; NaN where it did not finish.
+
+    TPOT is NaN for an answer of one token too.
+    """
+
+    ttft_s: Values
+    tpot_s: Values
+    e2e_s: Values
+
+    @classmethod
+    def of(cls, records: RequestRecords) -> Latencies:
+        """Those of a run."""
+        return cls(records.ttft_s, records.tpot_s, records.e2e_s)
+
+    def scaled(self, ttft: float, tpot: float) -> Latencies:
+        """The same with TTFT `ttft` times as long, and all after the first token `tpot` times."""
+        after_s = self.e2e_s - self.ttft_s
+        e2e_s = self.ttft_s * ttft + after_s * tpot
+        return Latencies(self.ttft_s * ttft, self.tpot_s * tpot, e2e_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +147,17 @@ def _latencies(result: SimulationResult) -> dict[str, float]:
     finished = records.finished & records.measured
     tpot_s = records.tpot_s[finished]
     tpot_s = tpot_s[~np.isnan(tpot_s)]
-    e2e_s = records.e2e_s[finished]
     metrics = in_ms("ttft", records.ttft_s[finished])
-    metrics |= in_ms("e2e", e2e_s)
-    metrics |= speeds("e2e_tokens_per_s_per_user", e2e_s / records.output_tokens[finished])
+    metrics |= e2e_metrics(records.e2e_s[finished], records.output_tokens[finished])
     if len(tpot_s):
         metrics |= in_ms("tpot", tpot_s)
         metrics |= speeds("tokens_per_s_per_user", tpot_s)
     return metrics | _gaps(result)
+
+
+def e2e_metrics(e2e_s: Values, output_tokens: Tokens) -> dict[str, float]:
+    """End-to-end latencies [k] and speeds of at least one request."""
+    return in_ms("e2e", e2e_s) | speeds("e2e_tokens_per_s_per_user", e2e_s / output_tokens)
 
 
 def summary(values: Values) -> dict[str, float]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PositiveFloat, model_validator
 
-from objectives.measures import in_ms
+from objectives.measures import Good, Latencies, in_ms
 from objectives.simulator import RequestRecords
 from objectives.workload import RequestClass, Workload
 from spaces.documents import Document
@@ -93,11 +93,17 @@ def check_classes(slo: Slo | None, *workloads: Workload) -> None:
             )
 
 
-def good_requests(slo: Slo, records: RequestRecords, workload: Workload) -> npt.NDArray[np.bool_]:
-    """Whether each request [n] finished within every limit of its class; one token has no TPOT."""
+def good_requests(
+    slo: Slo, records: RequestRecords, workload: Workload, latencies: Latencies | None = None
+) -> Good:
+    """Whether each request [n] finished within every limit of its class; one token has no TPOT.
+
+    `latencies` may be others than those of the records.
+    """
     limits = [slo.of_class(each) for each in workload.classes]
+    told = latencies or Latencies.of(records)
     good = records.finished.copy()
-    measured = (records.ttft_s, np.nan_to_num(records.tpot_s, nan=0.0), records.e2e_s)
+    measured = (told.ttft_s, np.nan_to_num(told.tpot_s, nan=0.0), told.e2e_s)
     for key, seconds in zip(LIMITS, measured, strict=True):
         most_ms = np.array([getattr(each, key) or np.inf for each in limits])
         good &= ~(seconds * 1e3 > most_ms[workload.class_id])
@@ -106,13 +112,17 @@ def good_requests(slo: Slo, records: RequestRecords, workload: Workload) -> npt.
 
 @dataclass(frozen=True, slots=True)
 class ClassReport:
-    """How the requests of one class fared; `metrics` are named as those of all requests."""
+    """How the requests of one class fared; `metrics` are named as those of all requests.
+
+    `bands` hold their 80 % intervals, where a single plan is explained.
+    """
 
     tenant: str
     priority: int
     limits: dict[str, float | None]
     requests: int
     metrics: dict[str, float]
+    bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def class_reports(
@@ -120,19 +130,21 @@ def class_reports(
     workload: Workload,
     slo: Slo | None,
     requests_per_s: float | None,
+    latencies: Latencies | None = None,
 ) -> tuple[ClassReport, ...]:
     """The classes of the workload that have measured requests, in their order.
 
-    The goodput of the classes sums to that of all.
+    The goodput of the classes sums to that of all. `latencies` may be others than the records'.
     """
-    good = None if slo is None else good_requests(slo, records, workload)
+    told_s = latencies or Latencies.of(records)
+    good = None if slo is None else good_requests(slo, records, workload, told_s)
     finished = max(1, int(np.count_nonzero(records.finished & records.measured)))
     reports = []
     for place, told in enumerate(workload.classes):
         mine = records.measured & (workload.class_id == place)
         if not mine.any():
             continue
-        metrics = _class_latencies(records, mine)
+        metrics = _class_latencies(told_s, mine & records.finished)
         if good is not None:
             metrics["slo_attainment"] = float(good[mine].mean())
             if requests_per_s is not None:
@@ -146,19 +158,19 @@ def class_reports(
     return tuple(reports)
 
 
-def worst_attainment(reports: Sequence[ClassReport]) -> Mapping[str, float]:
-    """The metric of the class that fares worst; nothing without an SLO."""
-    shares = [r.metrics["slo_attainment"] for r in reports if "slo_attainment" in r.metrics]
+def worst_attainment(good: Good, records: RequestRecords, workload: Workload) -> dict[str, float]:
+    """The metric of the class that fares worst, where these requests [n] met their SLOs."""
+    of_class = workload.class_id[records.measured]
+    shares = [float(good[records.measured][of_class == one].mean()) for one in np.unique(of_class)]
     return {"slo_attainment_worst_class": min(shares)} if shares else {}
 
 
-def _class_latencies(records: RequestRecords, mine: npt.NDArray[np.bool_]) -> dict[str, float]:
-    rows = mine & records.finished
-    tpot_s = records.tpot_s[rows]
+def _class_latencies(told: Latencies, rows: npt.NDArray[np.bool_]) -> dict[str, float]:
+    tpot_s = told.tpot_s[rows]
     samples = {
-        "ttft": records.ttft_s[rows],
+        "ttft": told.ttft_s[rows],
         "tpot": tpot_s[~np.isnan(tpot_s)],
-        "e2e": records.e2e_s[rows],
+        "e2e": told.e2e_s[rows],
     }
     metrics: dict[str, float] = {}
     for stem, seconds in samples.items():

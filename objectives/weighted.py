@@ -71,7 +71,8 @@ class Worth:
     """The metrics of a plan over all its workloads, named as this module says, and what they took.
 
     `bands` hold an interval for each that comes from the cost model; the ends of that of a worst
-    case are the worst over the workloads, as if the cost model erred alike in all of them.
+    case or a mean are the worst or the mean of the workloads' ends, as if the cost model erred
+    alike in all of them.
     """
 
     metrics: Mapping[str, float]
@@ -91,20 +92,36 @@ def worth(parts: Sequence[WeightedWorkload], found: Sequence[Assessment]) -> Wor
         for name in _names(parts, METRICS)
         if (value := combined(name, parts, each)) is not None and not math.isnan(value)
     }
-    ends = [[{n: band[end] for n, band in one.bands.items()} for one in found] for end in (0, 1)]
-    bands = {
-        name: (float(low), float(high))
-        for name in metrics
-        if split_name(name)[1] != MEAN
-        and (low := combined(name, parts, ends[0])) is not None
-        and (high := combined(name, parts, ends[1])) is not None
-    }
     return Worth(
         metrics,
-        bands,
+        {name: band for name in metrics if (band := _band(name, parts, found)) is not None},
         simulated_requests=sum(one.simulated_requests for one in found),
         simulation_cpu_s=sum(one.simulation_cpu_s for one in found),
     )
+
+
+def _band(
+    name: str, parts: Sequence[WeightedWorkload], found: Sequence[Assessment]
+) -> tuple[float, float] | None:
+    """The interval of a combined metric; a part without one counts with its value.
+
+    A mean weighs the ends by the rates of the parts as they are.
+    """
+    metric, of = split_name(name)
+    mine = [one for part, one in zip(parts, found, strict=True) if of in ("", MEAN, part.name)]
+    if not any(metric in one.bands for one in mine):
+        return None
+    low, high = (
+        combined(name, parts, [_at_end(name, one, end) for one in found]) for end in (0, 1)
+    )
+    return None if low is None or high is None else (float(low), float(high))
+
+
+def _at_end(name: str, found: Assessment, end: int) -> dict[str, float]:
+    """What `combined` needs of one workload, the metric itself at an end of its interval."""
+    known = {one: found.metrics[one] for one in ingredients(name) if one in found.metrics}
+    metric, _ = split_name(name)
+    return known | ({metric: found.bands[metric][end]} if metric in found.bands else {})
 
 
 def combined(

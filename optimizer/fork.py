@@ -12,7 +12,6 @@ from pathlib import Path
 
 from objectives.measures import per_chip
 from objectives.metrics import split_name
-from objectives.uncertainty import bands_of
 from optimizer.directory import StudyResults, read_results, read_run
 from optimizer.evaluate import Asked, Evaluation, Sample, judged
 from optimizer.execution.executor import Executor
@@ -133,10 +132,11 @@ def _of_budget(found: Evaluation, plan: DeploymentPlan, site: Site) -> Evaluatio
         metric, _ = split_name(name)
         if metric == PER_BUDGET_CHIP:
             rate = {RATE: found.metrics[RATE + name.removeprefix(metric)]}
-            own = {metric: per_chip(rate, plan.chips, site.budget_chips)[metric]}
-            metrics[name] = own[metric]
+            metrics[name] = per_chip(rate, plan.chips, site.budget_chips)[metric]
             if name in bands:
-                bands[name] = bands_of(own, plan, site)[metric]
+                factor = metrics[name] / found.metrics[name]
+                low, high = bands[name]
+                bands[name] = (low * factor, high * factor)
     return replace(found, metrics=metrics, bands=bands)
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, get_args
 from pydantic import ConfigDict
 
 from objectives.goals import Objective, parse_objective
-from objectives.metrics import METRICS, POOL_METRICS, split_name
+from objectives.interval_sources import BANDED
+from objectives.metrics import METRICS, split_name
 from results.files import write_atomically
 from results.front import ParetoFront, knee
 from results.trials import Replicated, TrialRecord
@@ -268,8 +269,7 @@ def _columns() -> list[str]:
     routing = ["router", "max_queued_requests", "when_full"]
     hosts = ["host_kind", "host_count"]
     settings = ["engine", "weights", "kv_dtype", *tiers, *routing, *hosts, *drafts]
-    banded = [name for name in METRICS if name not in POOL_METRICS]
-    bands = [f"{name}_{end}" for name in banded for end in ("lo", "hi")]
+    bands = [f"{name}_{end}" for name in BANDED for end in ("lo", "hi")]
     return ["point_id", "plan_id", "topology", *pools, *settings, *LOAD_AXES, *METRICS, *bands]
 
 

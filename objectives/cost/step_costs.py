@@ -51,7 +51,13 @@ class AttentionTables:
 
     def scaled(self, factor: float) -> AttentionTables:
         """The same with all seconds `factor` times as long."""
-        return replace(self, decode_s=self.decode_s * factor, prefill_s=self.prefill_s * factor)
+        mixed_s = None if self.mixed_decode_s is None else self.mixed_decode_s * factor
+        return replace(
+            self,
+            decode_s=self.decode_s * factor,
+            prefill_s=self.prefill_s * factor,
+            mixed_decode_s=mixed_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)

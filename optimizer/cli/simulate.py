@@ -67,10 +67,18 @@ def _document(
     return {"metrics": found.metrics, "bands": found.bands, "workloads": documents}
 
 
+def _without_bands(metrics: Mapping[str, float]) -> dict[str, str]:
+    """Why a metric that has no interval has none."""
+    from objectives.interval_sources import STATED
+
+    return {name: STATED[name] for name in metrics if name in STATED}
+
+
 def _document_of_one(found: Assessment, job: Job) -> dict[str, object]:
     return {
         "metrics": found.metrics,
         "bands": found.bands,
+        "without_bands": _without_bands(found.metrics),
         "pools": [asdict(pool) for pool in found.pools],
         "classes": [asdict(each) for each in found.classes],
         "hosts": None if found.hosts is None else asdict(found.hosts),

@@ -72,7 +72,9 @@ def test_a_chosen_point_simulates_to_the_metrics_it_was_chosen_for(
     chosen = [point for point in points if point["metrics"] == document["metrics"]]
     assert len(chosen) == 1
     bands = {name: list(band) for name, band in chosen[0]["bands"].items()}
-    assert document["bands"] == bands
+    assert {name: document["bands"][name] for name in bands} == bands
+    predicted = document["metrics"].keys() - document["without_bands"].keys()
+    assert document["bands"].keys() == predicted
     assert document["run"]["simulated_requests"] == 40
 
 

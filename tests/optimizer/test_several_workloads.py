@@ -69,7 +69,10 @@ def test_two_equal_workloads_are_worth_what_one_is() -> None:
             assert two.metrics[name] == value
         if mean_over(name) is not None:
             assert two.metrics[f"{name}@mean"] == value
-    assert {name: two.bands[name] for name in one.bands if name in two.metrics} == one.bands
+    for name, band in one.bands.items():
+        assert two.bands[f"{name}@a"] == two.bands[f"{name}@b"] == band
+        assert METRICS[name].better == "neither" or two.bands[name] == band
+        assert mean_over(name) is None or two.bands[f"{name}@mean"] == pytest.approx(band)
     assert two.simulated_requests == 2 * one.simulated_requests
 
 
