@@ -216,14 +216,15 @@ def load_efficiency(name: str) -> ChipEfficiency:
 
 def estimated_blocks(name: str, model: ModelSpec) -> list[str]:
     """Names of the blocks of a table that are estimates and bear on a model; borrowed ones too."""
+    return [key for key, one in blocks_for(name, model).items() if one.status == "estimate"]
+
+
+def blocks_for(name: str, model: ModelSpec) -> dict[str, Block]:
+    """The blocks of a table that bear on a model, by name; borrowed ones are estimates."""
     table = load_efficiency(name)
     blocks = {key: getattr(table, key) for key in type(table).model_fields}
     unused = _unused_blocks(model)
-    return [
-        key
-        for key, block in blocks.items()
-        if isinstance(block, Block) and block.status == "estimate" and key not in unused
-    ]
+    return {k: one for k, one in blocks.items() if isinstance(one, Block) and k not in unused}
 
 
 def _unused_blocks(model: ModelSpec) -> set[str]:

@@ -73,10 +73,11 @@ class FittedKernel:
 
 @dataclass(frozen=True, slots=True)
 class KernelSet:
-    """All fitted kernels of one chip."""
+    """All fitted kernels of one chip; `source` says what they were fitted to."""
 
     chip: str
     kernels: tuple[FittedKernel, ...]
+    source: str
 
     def find(self, op: str, dtype: str, kv: str = "") -> tuple[FittedKernel, ...]:
         """Kernels of an operator in a format, of all engines; empty where none was measured."""
@@ -141,7 +142,8 @@ def kernels_of(chip: ChipSpec) -> KernelSet | None:
 def load_kernels(name: str, folder: Path = FOLDER) -> KernelSet:
     """The fitted kernels of the chip called `name`."""
     data = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-    return KernelSet(name, tuple(_kernel(one) for one in data["kernels"]))
+    kernels = tuple(_kernel(one) for one in data["kernels"])
+    return KernelSet(name, kernels, f"{data['source']}, fitted {data['date']}")
 
 
 def _kernel(one: Mapping[str, Any]) -> FittedKernel:

@@ -153,6 +153,12 @@ def frontend_seconds(engine: EngineName, changes: Changes = ()) -> float:
     return figure_of_engine(load_overheads(changes).frontend.by_engine_ms, engine) / 1e3
 
 
+def overhead_blocks() -> dict[str, Block]:
+    """The blocks of `overheads.yaml` by name, with their sources."""
+    told = load_overheads()
+    return {name: getattr(told, name) for name in type(told).model_fields}
+
+
 @lru_cache(maxsize=256)
 def load_overheads(changes: Changes = (), chip: str = "") -> Overheads:
     """The figures of `overheads.yaml`, those that a calibration names replaced by its own.
