@@ -12,6 +12,7 @@ from objectives.cost.collectives import all_reduce_s, all_to_all_s, gather_scatt
 from objectives.cost.context import ContextSeconds, context_seconds
 from objectives.cost.drafting import Drafting, drafting_of
 from objectives.cost.kernel_work import ACTIVATION_BYTES
+from objectives.cost.launches import launch_s
 from objectives.cost.layers import attention_layer_s, feed_forward_layer_s, stream_mixer_s
 from objectives.cost.machine import SECONDS_PER_US, Machine, machine_of
 from objectives.cost.operators import gemm_s, routed_experts_s
@@ -19,13 +20,15 @@ from objectives.cost.sources import SourceLog
 from objectives.cost.step_costs import Floats, Ints, StepCosts
 from spaces.calibration import Changes
 from spaces.chip import ChipSpec
-from spaces.model import AttentionGroup, DenseFfn, ModelSpec, MoeFfn
+from spaces.model import AttentionGroup, DenseFfn, GqaAttention, ModelSpec, MoeFfn
 from spaces.plan import EngineName, Pool, Precision
 from spaces.precision import Dtype
 from spaces.sharding import stage_layers
 from spaces.site import OperatorCosts
 from spaces.speculation import Speculation
 
+# Bytes of a sum in 32 bits.
+_SUM_BYTES = 4.0
 _DENSE_TOKENS = 64
 _GEOMETRIC_COLUMNS = 64
 
@@ -69,7 +72,7 @@ def costs_on(
     exchanges: bool = True,
 ) -> StepCosts:
     """The same on a given machine, built anew: for fits that vary its constants."""
-    machine = replace(machine, log=SourceLog())
+    machine = replace(machine, log=SourceLog(), model=model.name)
     drafting = drafting_of(model, pool, speculation)
     grid = token_grid(pool, drafting.verified)
     tokens = grid.astype(np.float64)
@@ -120,13 +123,16 @@ class _Assembly:
         shares = np.array(stage_layers(self.model.layers, self.pool.pp)) / self.model.layers
         context = self._context()
         overhead = self.machine.engine_overhead
-        eager = self.model.parts / 2 * overhead.eager_layer_us * SECONDS_PER_US
+        launch = launch_s(self.machine, self.model, self.pool, self.drafting.layer is not None)
+        # A host that launches every kernel itself leaves no graph whose replay could be lost.
+        eager = 0.0 if launch else self.model.parts / 2 * overhead.eager_layer_us * SECONDS_PER_US
         return StepCosts(
             grid=grid,
             token_s=self._token_table(shares),
             expert_s=self._table(np.outer(shares, self._experts_s())),
             graph_tokens=graph_tokens(self.pool.max_num_seqs, self.drafting.verified),
             eager_s=shares * eager,
+            launch_s=shares * launch,
             decode_base_s=shares * context.decode_base,
             decode_request_s=shares * context.decode_request,
             decode_token_s=shares * context.decode_token,
@@ -175,7 +181,19 @@ class _Assembly:
         hidden, tp = self.model.hidden_size, self.pool.tp
         linear = self._weights("linear")
         one = attention_layer_s(self.machine, group, hidden, tp, linear, tokens)
-        return one + self._all_reduce_s(tokens)
+        return one + self._all_reduce_s(tokens) + self._heads_norm_s(group, tokens)
+
+    def _heads_norm_s(self, group: AttentionGroup, tokens: Floats) -> Floats:
+        """Normalising queries and keys over the heads of all ranks.
+
+        Two sums of squares a token, in 32 bits, are exchanged between two small kernels.
+        """
+        if not (isinstance(group, GqaAttention) and group.norm_over_heads and self.pool.tp > 1):
+            return np.zeros_like(tokens)
+        seconds = np.full_like(tokens, 2.0 * self.machine.small_kernel_s)
+        if self.exchanges:
+            seconds += all_reduce_s(self.machine, tokens * 2 * _SUM_BYTES, self.pool.tp)
+        return seconds
 
     def _feed_forward_s(self, ffn: DenseFfn | MoeFfn, tokens: Floats) -> Floats:
         """One feed-forward layer and the exchange that ends it, routed experts left out."""

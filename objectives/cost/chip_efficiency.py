@@ -105,10 +105,17 @@ class ExpertsRow(Document):
     status: Status | None = None
 
 
-class Experts(Block):
-    """Routed experts by weight format."""
+class TritonExperts(Block):
+    """Routed experts of the portable Triton kernel, where it falls behind the chip's own."""
 
     formats: dict[Dtype, ExpertsRow]
+
+
+class Experts(Block):
+    """Routed experts by weight format; `triton` has those of a kernel library of its own."""
+
+    formats: dict[Dtype, ExpertsRow]
+    triton: TritonExperts | None = None
 
 
 class LinearAttention(Block):

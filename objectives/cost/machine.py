@@ -50,6 +50,7 @@ class Machine:
     overheads: Overheads
     kernels: KernelSet | None = None
     release: str = ""
+    model: str = ""
     measured: bool = False
     tuning: Tuning = ()
     log: SourceLog = field(default_factory=SourceLog, compare=False, repr=False)
@@ -130,12 +131,26 @@ class Machine:
         format's library takes the host longer (61 us for mxfp4 on H100, 27 for fp8) a CUDA graph
         does not, so the least of the chip's formats counts for all.
         """
+        triton = self.achieved.experts.triton
+        if triton and weights in triton.formats and self._runs_triton(weights):
+            return triton.formats[weights]
         formats = self.achieved.experts.formats
         chosen = weights
         while chosen not in formats:
             chosen = _NEXT_EXPERTS[chosen]
         least_us = min(row.latency_us for row in formats.values())
         return formats[chosen].model_copy(update={"latency_us": least_us})
+
+    def norm_is_apart(self, tp: int) -> bool:
+        """Whether norms are kernels of their own: without an all-reduce to be part of, and where
+        the engine's does not hold them.
+        """
+        norms = self.overheads.norms
+        return tp == 1 or norms.apart(self.engine, self.release, self.model, self.chip.vendor)
+
+    def _runs_triton(self, weights: Dtype) -> bool:
+        rules = self.overheads.triton_experts.rules
+        return any(r.concerns(self.engine, self.release, self.model, weights) for r in rules)
 
     def sustained_flops(self, weights: Dtype) -> float:
         """FLOP/s of the format in which the chip multiplies `weights`, clocks under load."""
@@ -177,4 +192,6 @@ def machine_of(
     kernels = measured_kernels(chip) if measured else kernels_of(chip)
     efficiency = load_efficiency(chip.efficiency)
     overheads, tuning = load_overheads(changes, chip.name), tuning_of(changes, chip.name)
-    return Machine(chip, engine, efficiency, overheads, kernels, release, measured, tuning)
+    return Machine(
+        chip, engine, efficiency, overheads, kernels, release, measured=measured, tuning=tuning
+    )

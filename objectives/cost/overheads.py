@@ -11,7 +11,8 @@ from objectives.cost.tuning import overhead_changes
 from spaces.calibration import Changes
 from spaces.documents import Document, read_yaml, validated
 from spaces.errors import InputError
-from spaces.plan import EngineName
+from spaces.plan import EngineName, Pool
+from spaces.precision import Dtype
 
 FILE = Path(__file__).parent / "overheads.yaml"
 
@@ -56,6 +57,86 @@ class OlderReleases(Block):
     """What older releases of engines lose."""
 
     losses: tuple[ReleaseLoss, ...]
+
+
+class TritonRule(Document):
+    """Deployments whose routed experts run in the portable Triton kernel.
+
+    Of `models`, all where there are none; under releases before `before`, all where it is empty.
+    """
+
+    engine: EngineName
+    weights: tuple[Dtype, ...]
+    models: tuple[str, ...] = ()
+    before: str = ""
+
+    def concerns(self, engine: EngineName, release: str, model: str, weights: Dtype) -> bool:
+        """Whether a model in this format under a release (current if unknown) is among them."""
+        older = not self.before or bool(release and _numbers(release) < _numbers(self.before))
+        named = not self.models or model in self.models
+        return engine == self.engine and weights in self.weights and named and older
+
+
+class TritonExpertsRules(Block):
+    """Which engines run which models' experts in the portable Triton kernel."""
+
+    rules: tuple[TritonRule, ...]
+
+
+class FusedNorms(Document):
+    """Models whose all-reduce kernels hold the norm that follows, from a release on."""
+
+    since: str
+    models: tuple[str, ...]
+
+
+class Norms(Block):
+    """By engine, the models to which it is limited on NVIDIA chips; all under other engines."""
+
+    fused: dict[EngineName, tuple[FusedNorms, ...]]
+
+    def apart(self, engine: EngineName, release: str, model: str, vendor: str) -> bool:
+        """Whether a norm after an all-reduce is a kernel of its own; under a current release
+        where that is not known, and not where the model is not.
+        """
+        rules = self.fused.get(engine, ())
+        if not rules or not model or vendor != "NVIDIA":
+            return False
+        reached = [r for r in rules if not release or _numbers(release) >= _numbers(r.since)]
+        return not any(model in rule.models for rule in reached)
+
+
+class LaunchRule(Document):
+    """Prefill steps of an engine on a vendor's chips whose kernels the host launches one by one.
+
+    An operator of the cost model takes the host `operator_us`. Releases from `graphs_since` on
+    replay CUDA graphs where the rest allows it (`in_graph`).
+    """
+
+    engine: EngineName
+    vendor: str
+    operator_us: float
+    graphs_since: str
+
+    def in_graph(self, release: str, pool: Pool, *, drafts: bool) -> bool:
+        """Whether a pool's prefill runs as CUDA graphs under a release, a current one if unknown.
+
+        Not beside attention data parallelism, pipeline stages, drafting or disaggregation.
+        """
+        current = not release or _numbers(release) >= _numbers(self.graphs_since)
+        plain = pool.dp == pool.pp == 1 and pool.role == "aggregated" and not drafts
+        return current and plain
+
+
+class Launches(Block):
+    """What launching prefill from the host takes, by engine."""
+
+    rules: tuple[LaunchRule, ...]
+
+    def of(self, engine: EngineName, vendor: str) -> LaunchRule | None:
+        """The rule that holds, None where eager steps only lose time (`eager_layer_us`)."""
+        found = (rule for rule in self.rules if (rule.engine, rule.vendor) == (engine, vendor))
+        return next(found, None)
 
 
 class Grouped(Block):
@@ -137,6 +218,9 @@ class Overheads(Document):
     kernels: Kernels
     fusion: Fusion
     older_releases: OlderReleases
+    launches: Launches
+    norms: Norms
+    triton_experts: TritonExpertsRules
     grouped: Grouped
     sustained: Sustained
     recurrence: Recurrence

@@ -149,16 +149,18 @@ def _share(setup: Setup, mapping: Mapping) -> int:
 def _speculation(setup: Setup, model: ModelSpec, published: int | None) -> Speculation | None:
     """What a row that names a kind of draft (`mtp`, `mtp3`, `eagle-steps3`) speculates.
 
-    The number of drafts is hardly ever recorded and the share accepted never. The model's head of
-    that kind is taken with the acceptance that runs of the benchmark show, or else its published
-    one, at as many drafts as the row says, or else its launch script (`published`), or else
-    `DRAFTS`.
+    Models that bring a multi-token-prediction layer draft with it where a row says EAGLE, which is
+    how SGLang runs that layer. The number of drafts is hardly ever recorded and the share accepted
+    never. The model's head of that kind is taken with the acceptance that runs of the benchmark
+    show, or else its published one, at as many drafts as the row says, or else its launch script
+    (`published`), or else `DRAFTS`.
     """
     if setup.speculation == "none":
         return None
     if not setup.speculation:
         raise InputError("the row does not say whether tokens were speculated")
-    kind = "mtp" if "mtp" in setup.speculation else "eagle3"
+    methods = {head.method for head in model.drafts}
+    kind = "mtp" if "mtp" in setup.speculation or methods == {"mtp"} else "eagle3"
     told = re.search(r"(?:mtp|steps)(\d+)", setup.speculation)
     head = next((head for head in model.drafts if head.method == kind), None)
     depth = int(told.group(1)) if told else published or DRAFTS

@@ -112,13 +112,15 @@ class RecordedLengths(Document):
 class Client(Document):
     """A benchmark of its own, for rows whose workload names it.
 
-    A `clocked` one sends at even intervals; `hbm_fraction` is what its engines are started with.
+    A `clocked` one sends at even intervals; `hbm_fraction` and `kv` are what its engines are
+    started with.
     """
 
     source: str
     workload: str
     clocked: bool = False
     hbm_fraction: float | None = None
+    kv: KvDtype | None = None
 
 
 class PublishedRuns(Document):
@@ -216,6 +218,6 @@ def run_setting(
             if all(asked[key] == value for key, value in wanted.items()):
                 return setting
     client = client_of(workload)
-    return RunSetting(
-        match=Match(engine=engine), hbm_fraction=client.hbm_fraction if client else None
-    )
+    if client is None:
+        return RunSetting(match=Match(engine=engine))
+    return RunSetting(match=Match(engine=engine), hbm_fraction=client.hbm_fraction, kv=client.kv)

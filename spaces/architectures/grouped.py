@@ -131,12 +131,15 @@ def qwen_dense_layers(config: ConfigKeys, layers: int) -> int:
 
 
 def minimax_m2(config: ConfigKeys) -> Shapes:
-    """MiniMax-M2: full attention, experts in every layer."""
+    """MiniMax-M2: full attention with norms over all heads, experts in every layer."""
     layers = config.count("num_hidden_layers")
+    config.only("use_qk_norm", True)
+    config.only("qk_norm_type", "per_layer")
     if any(kind != 1 for kind in config.items("attn_type_list")):
         raise config.error("only full attention (1) can be costed", "attn_type_list")
     config.only("shared_intermediate_size", 0)
-    return {"attention": gqa(config, [0] * layers), "ffn": [local_experts(config, layers)]}
+    attention = [group | {"norm_over_heads": True} for group in gqa(config, [0] * layers)]
+    return {"attention": attention, "ffn": [local_experts(config, layers)]}
 
 
 def minimax_m3(config: ConfigKeys) -> Shapes:

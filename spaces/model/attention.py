@@ -53,7 +53,8 @@ class GqaAttention(Document):
     With `window_tokens` a layer attends to, and keeps, the last tokens only. With `top_k_tokens`
     it keeps all and attends to those its `index` scores highest; without an index it reuses the
     selection of an earlier layer. An `output_gate` is one more projection as wide as the queries.
-    `value_head_dim` is that of the keys unless said.
+    `value_head_dim` is that of the keys unless said. With `norm_over_heads` queries and keys are
+    normalised over all their heads, so that tensor-parallel ranks exchange sums of squares.
     """
 
     kind: Literal["gqa"] = "gqa"
@@ -65,6 +66,7 @@ class GqaAttention(Document):
     window_tokens: Count = 0
     bias: bool = False
     output_gate: bool = False
+    norm_over_heads: bool = False
     top_k_tokens: Count = 0
     index: SparseIndex | None = None
 
