@@ -133,8 +133,7 @@ def _limits(
 ) -> Limits:
     """Tokens of a step and requests of a rank, as far as a launch script or a recipe tells."""
     if role == "prefill":
-        tokens = start.prefill.rank_step_tokens(mapping.dp)
-        return Limits(step_tokens=tokens, seats=start.prefill.seats)
+        return start.prefill.of_rank(mapping.dp)
     share = _share(setup, mapping)
     drafts = (setting.drafts or DRAFTS) if _drafts(setup) else 0
     tokens = setting.step_tokens_at(setup.nominal_input, share, drafts)

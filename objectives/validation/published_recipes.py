@@ -36,37 +36,45 @@ class FamilyMatch(Document):
 class Limits(Document):
     """Most tokens of a step and most requests of a rank.
 
-    `worker_step_tokens` are those of a worker, which its data-parallel ranks share evenly.
+    `worker_step_tokens` and `worker_seats` are those of a worker, which its data-parallel ranks
+    share evenly.
     """
 
     step_tokens: PositiveInt | None = None
     worker_step_tokens: PositiveInt | None = None
     seats: PositiveInt | None = None
+    worker_seats: PositiveInt | None = None
 
-    def rank_step_tokens(self, ranks: int) -> int | None:
-        """Tokens of a step of one of so many data-parallel ranks.
+    def of_rank(self, ranks: int) -> Limits:
+        """The limits of one of so many data-parallel ranks.
 
-        >>> Limits(worker_step_tokens=32768).rank_step_tokens(4)
-        8192
+        >>> shared = Limits(worker_step_tokens=32768, worker_seats=16).of_rank(4)
+        >>> shared.step_tokens, shared.seats
+        (8192, 4)
         """
-        shared = self.worker_step_tokens and max(1, self.worker_step_tokens // ranks)
-        return self.step_tokens or shared
+        tokens = self.worker_step_tokens and max(1, self.worker_step_tokens // ranks)
+        seats = self.worker_seats and max(1, self.worker_seats // ranks)
+        return Limits(step_tokens=self.step_tokens or tokens, seats=self.seats or seats)
 
 
 class Recipe(Document):
     """One start of the decode workers (`2 dep8`), and what a rank of them may hold.
 
     `drafts` are those of a step, 0 for none; left out, a recipe counts with drafts and without.
+    `prefill` are the limits of its prefill workers where they are not its family's.
     """
 
     decode: str | None = None
     drafts: NonNegativeInt | None = None
     seats: PositiveInt | None = None
     users: tuple[PositiveInt, ...] = ()
+    prefill: Limits | None = None
 
 
 class Family(Document):
-    """Recipes of one engine, chip, model and length, which share their prefill workers' limits."""
+    """Recipes of one engine, chip, model and length, whose prefill workers share
+    limits where a recipe has none of its own.
+    """
 
     match: FamilyMatch
     prefill: Limits = Limits()
@@ -127,7 +135,7 @@ def start_of(workload: str, row: Row) -> Start:
                     router=known.router,
                     seats=recipe.seats,
                     drafts=recipe.drafts or None,
-                    prefill=family.prefill,
+                    prefill=recipe.prefill or family.prefill,
                 )
     return Start(router=known.router)
 
