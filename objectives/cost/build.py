@@ -231,22 +231,27 @@ class _Assembly:
         """What ends a feed-forward layer: a sum over `tp`, or the way to experts on other ranks.
 
         With attention data parallelism each chip sends its share of its rank's tokens: to all
-        chips (gather and scatter), or with expert parallelism to the experts alone, whichever is
-        faster.
+        chips (gather and scatter), or with expert parallelism to the experts alone. Where the
+        engine does not choose by a rule of its own, whichever is faster.
         """
         apart = not self.pool.holds_experts  # the way to them is an exchange between the pools
         if isinstance(ffn, DenseFfn) or self.pool.dp == 1 or apart or not self.exchanges:
             return self._all_reduce_s(tokens)
-        chips = self.pool.tp * self.pool.dp
-        gathered = self._hidden_bytes(tokens * self.pool.dp)
-        everywhere = gather_scatter_s(self.machine, gathered, chips)
+        routed, rule = self._weights("routed_experts"), self.machine.exchange_rule
+        everywhere = gather_scatter_s(
+            self.machine,
+            self._hidden_bytes(tokens * self.pool.dp),
+            self.pool.tp * self.pool.dp,
+            rule.gathered_share(routed) if rule else 1.0,
+        )
         if self.pool.ep == 1:
             return everywhere
-        routed, own = self._weights("routed_experts"), tokens / self.pool.tp
-        directed = all_to_all_s(
-            self.machine, ffn, self.model.hidden_size, routed, own, self.pool.ep
-        )
-        return np.minimum(everywhere, directed)
+        own, ep = tokens / self.pool.tp, self.pool.ep
+        directed = all_to_all_s(self.machine, ffn, self.model.hidden_size, routed, own, ep)
+        if rule is None:
+            return np.minimum(everywhere, directed)
+        chosen = rule.directed(self.machine.chip, ep, ffn.top_k, self.machine.release)
+        return directed if chosen else everywhere
 
     def _experts_s(self) -> Floats:
         asked = np.maximum(self.tokens, 1.0)

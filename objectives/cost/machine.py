@@ -15,7 +15,7 @@ from objectives.cost.chip_efficiency import (
     row_of_engine,
 )
 from objectives.cost.kernel_tables import KernelSet, kernels_of
-from objectives.cost.overheads import EngineOverhead, Overheads, load_overheads
+from objectives.cost.overheads import EngineOverhead, ExchangeRule, Overheads, load_overheads
 from objectives.cost.silicon import measured_kernels
 from objectives.cost.sources import SourceLog
 from objectives.cost.tuning import ANY_ENGINE, UNTUNED, Factors, Operator, Tuning, tuning_of
@@ -78,6 +78,11 @@ class Machine:
         losses = self.overheads.older_releases.losses
         found = (x for x in losses if x.concerns(self.engine, self.chip.name, self.release))
         return sum(loss.experts_layer_us for loss in found) * SECONDS_PER_US
+
+    @property
+    def exchange_rule(self) -> ExchangeRule | None:
+        """How the engine brings tokens to experts of other ranks; None where a flag says it."""
+        return self.overheads.exchange.by_engine.get(self.engine)
 
     @property
     def kernel_gap_s(self) -> float:

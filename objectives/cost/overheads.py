@@ -9,10 +9,11 @@ from pathlib import Path
 from objectives.cost.chip_efficiency import Block, Fraction, figure_of_engine
 from objectives.cost.tuning import overhead_changes
 from spaces.calibration import Changes
+from spaces.chip import ChipSpec
 from spaces.documents import Document, read_yaml, validated
 from spaces.errors import InputError
 from spaces.plan import EngineName, Pool
-from spaces.precision import Dtype
+from spaces.precision import BYTES_PER_WEIGHT, Dtype
 
 FILE = Path(__file__).parent / "overheads.yaml"
 
@@ -139,6 +140,41 @@ class Launches(Block):
         return next(found, None)
 
 
+class ExchangeRule(Document):
+    """How an engine brings tokens to experts of other attention ranks.
+
+    Releases before `narrow_before` do so directly only where there are more ranks than experts of
+    a token. Inputs in the formats `quantised` are gathered as they are multiplied, others in
+    16 bits.
+    """
+
+    narrow_before: str
+    quantised: tuple[Dtype, ...]
+
+    def directed(self, chip: ChipSpec, ranks: int, top_k: int, release: str) -> bool:
+        """Whether each token goes to its experts alone, not to all ranks.
+
+        `release` may be unknown (empty) and is then a current one.
+        """
+        older = bool(release) and _numbers(release) < _numbers(self.narrow_before)
+        return chip.scaleup_size > chip.node_size and (ranks > top_k or not older)
+
+    def gathered_share(self, weights: Dtype) -> float:
+        """Bytes of a gathered input over those of one in 16 bits.
+
+        >>> rule = ExchangeRule(narrow_before="1.2", quantised=("nvfp4",))
+        >>> rule.gathered_share("nvfp4"), rule.gathered_share("fp8")
+        (0.28125, 1.0)
+        """
+        return BYTES_PER_WEIGHT[weights] / 2.0 if weights in self.quantised else 1.0
+
+
+class Exchange(Block):
+    """Rules of the engines that choose for themselves."""
+
+    by_engine: dict[EngineName, ExchangeRule]
+
+
 class Grouped(Block):
     """Inner width of an expert slice at which grouped products reach half their efficiency."""
 
@@ -221,6 +257,7 @@ class Overheads(Document):
     launches: Launches
     norms: Norms
     triton_experts: TritonExpertsRules
+    exchange: Exchange
     grouped: Grouped
     sustained: Sustained
     recurrence: Recurrence
