@@ -69,6 +69,14 @@ def test_lengths_are_drawn_as_the_workload_says(tmp_path: Path) -> None:
     assert set(fixed.input_tokens.tolist()) == {922}
 
 
+def test_a_closed_loop_runs_all_its_rounds(tmp_path: Path) -> None:
+    """Cut short, its first round, in which all prompts come at once, would weigh more than it did."""
+    (point,) = read_points(
+        write_rows(tmp_path / "p.csv", [AGGREGATED | {"concurrency": 3000}])
+    ).points
+    assert len(requests_of(point.setup).output_tokens) == 30_000
+
+
 def test_recorded_lengths_spread_around_the_mean_of_the_row(tmp_path: Path) -> None:
     row = OPEN | {"workload": "ShareGPT, 4000 requests, open loop", "osl_mean": 200}
     (point,) = read_points(write_rows(tmp_path / "p.csv", [row])).points
