@@ -70,7 +70,7 @@ def test_lengths_are_drawn_as_the_workload_says(tmp_path: Path) -> None:
 
 
 def test_a_closed_loop_runs_all_its_rounds(tmp_path: Path) -> None:
-    """Cut short, its first round, in which all prompts come at once, would weigh more than it did."""
+    """Cut short, the first one, in which all prompts come at once, would weigh too much."""
     (point,) = read_points(
         write_rows(tmp_path / "p.csv", [AGGREGATED | {"concurrency": 3000}])
     ).points
