@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +15,16 @@ from objectives.calibration.observations import RAISED, Observations, Values, ob
 from objectives.calibration.pair_offsets import stack_offsets
 from objectives.calibration.parameters import CONSTANTS, Strengths, constant_value
 from objectives.calibration.residuals import residuals
-from objectives.validation import Point, PointsFile, Predicted, Progress, predict_all
+from objectives.validation import (
+    Point,
+    PointsFile,
+    Predicted,
+    Predictions,
+    Progress,
+    predict_all,
+)
+from objectives.validation.plausible import more_than_the_users
+from objectives.validation.points import THROUGHPUT
 from spaces.calibration import Calibration, MeasuredPair, Offset, PointsRead
 from spaces.errors import InputError
 
@@ -26,9 +35,13 @@ UNCALIBRATED = Calibration()
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """Points as an uncalibrated cost model predicts them: the problem they pose."""
+    """Points as an uncalibrated cost model predicts them: the problem they pose.
+
+    `left_out` says in sentences which points are not among them.
+    """
 
     told: Observations
+    left_out: tuple[str, ...] = ()
 
     def rows_of(self, wanted: Callable[[Predicted], bool]) -> Mask:
         """The rows whose point is wanted."""
@@ -47,12 +60,15 @@ def studied(
     `measured` holds constants that stand already, of operators and of single chips. Raises
     `InputError` where no point can be predicted.
     """
-    light = [p for p in points if (p.setup.load.concurrency or 1) <= MOST_USERS]
-    base = predict_all(light, progress, measured).predicted
+    reasons = [(point, _unfit(point)) for point in points]
+    found = predict_all([p for p, why in reasons if why is None], progress, measured)
+    others = [why for _, why in reasons if why is not None]
+    base, left_out = found.predicted, _left_out(others, found)
     if not base:
         raise InputError(
-            f"a fit needs points of at most {MOST_USERS} users that can be predicted",
-            remedy="servefront validate says why each was refused",
+            "a fit needs points that can be predicted",
+            value="; ".join(left_out) or "none",
+            remedy="docs/calibration.md says what a point needs",
         )
     same = [p.point for p in base]
     raised = {
@@ -60,7 +76,28 @@ def studied(
         for constant in CONSTANTS
         if not constant.in_ttft
     }
-    return Study(observations(base, raised))
+    return Study(observations(base, raised), left_out)
+
+
+def _unread(file: PointsFile) -> tuple[str, ...]:
+    """How many rows of a file were no points, by reason."""
+    return tuple(f"{count} rows not read: {reason}" for reason, count in file.unread.items())
+
+
+def _unfit(point: Point) -> str | None:
+    """Why a fit does not use a point, or None."""
+    setup, per_chip = point.setup, point.measured.get(THROUGHPUT)
+    if (setup.load.concurrency or 1) > MOST_USERS:
+        return f"more than {MOST_USERS} users"
+    rate = None if per_chip is None else per_chip * setup.chips
+    return more_than_the_users(point.measured, rate, setup.load)
+
+
+def _left_out(others: Sequence[str], found: Predictions) -> tuple[str, ...]:
+    """How many points a fit does not use, by reason."""
+    refused = [one.reason for one in (*found.left_out, *found.refused)]
+    reasons = Counter([*others, *refused])
+    return tuple(f"{count} left out: {reason}" for reason, count in reasons.items())
 
 
 def _raised(
@@ -82,8 +119,16 @@ def calibrated(
 ) -> Calibration:
     """The calibration that all points of a file give; `command` and the date say how and when.
 
-    Its constants come on top of those that are `measured` already.
+    Its constants come on top of those that are `measured` already. Raises `InputError` where no
+    point can be predicted, with the reasons.
     """
+    if not file.points:
+        raise InputError(
+            "a fit needs points that can be read",
+            where=file.name,
+            value="; ".join(_unread(file)) or f"none of {file.rows} rows has a grade asked for",
+            remedy="docs/calibration.md says what a point needs",
+        )
     found = calibrated_study(
         studied(file.points, progress, measured),
         file,
@@ -105,7 +150,9 @@ def calibrated_study(
         study.told, study.rows_of(lambda _: True), pair_offsets=pair_offsets
     )
     data = PointsRead(file=file.name, sha256=file.sha256, points=len(study.told.points))
-    return found.model_copy(update={"command": command, "fitted": fitted, "data": data})
+    notes = (*found.notes, *_unread(file), *study.left_out)
+    told = {"command": command, "fitted": fitted, "data": data, "notes": notes}
+    return found.model_copy(update=told)
 
 
 def calibration_of_rows(told: Observations, train: Mask, *, pair_offsets: bool) -> Calibration:

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from objectives.validation.bench_runs import check_run
+from objectives.validation.plausible import more_than_the_users, not_in_ms
 from objectives.validation.points import THROUGHPUT, Point, Setup
 from spaces import catalog
 from spaces.documents import read_text
@@ -72,11 +74,17 @@ def _point(result: Mapping[str, Any], plan: DeploymentPlan, where: str) -> Point
             f"the result must be one of {FORMATS}",
             where=where,
             value=", ".join(sorted(result)[:6]),
-            remedy="give points in a CSV with the columns of docs/calibration.md",
+            remedy="of AIPerf it is profile_export_aiperf.json; other points go into a CSV with "
+            "the columns of docs/calibration.md",
         )
-    if THROUGHPUT in measured:
-        measured[THROUGHPUT] /= plan.chips
-    setup = _setup(plan, load or _planned(plan, where), inputs, outputs, _requests(result))
+    load = load or _planned(plan, where)
+    check_run(result, plan, where)
+    rate = measured[THROUGHPUT]
+    reason = not_in_ms(measured) or more_than_the_users(measured, rate, load)
+    if reason is not None:
+        raise InputError(reason, where=where)
+    measured[THROUGHPUT] /= plan.chips
+    setup = _setup(plan, load, inputs, outputs, _requests(result))
     return Point(setup, str(result.get("aiperf_version", "")), plan.plan_id, 1, measured)
 
 
@@ -123,17 +131,30 @@ def _aiperf(result: Mapping[str, Any], where: str) -> tuple[dict[str, float], fl
 
 
 def _aiperf_load(result: Mapping[str, Any]) -> Load | None:
-    """The load of the profile's configuration, which moved between versions of the export."""
+    """The load of the profile's configuration, which moved between versions of the export.
+
+    Of a configuration with phases that of its one profiling phase; None where there are several.
+    """
     config = result.get("input_config")
-    places: list[Any] = [config.get("loadgen"), config] if isinstance(config, Mapping) else []
-    for place in places:
+    if not isinstance(config, Mapping):
+        return None
+    for place in (*_profiling_phases(config), config.get("loadgen"), config):
         if isinstance(place, Mapping):
-            users, rate = _found(place.get("concurrency")), _found(place.get("request_rate"))
+            rate = _found(place.get("rate")) or _found(place.get("request_rate"))
+            users = _found(place.get("concurrency"))
             if users is not None:
                 return Load(concurrency=max(1, round(users)))
             if rate is not None:
                 return Load(request_rate=rate)
     return None
+
+
+def _profiling_phases(config: Mapping[str, Any]) -> list[Any]:
+    """The phase that was measured, if it is one."""
+    phases = config.get("phases")
+    told = [one for one in phases if isinstance(one, Mapping)] if isinstance(phases, list) else []
+    measured = [one for one in told if "profiling" in (one.get("kind"), one.get("name"))]
+    return measured if len(measured) == 1 else []
 
 
 def _planned(plan: DeploymentPlan, where: str) -> Load:

@@ -55,7 +55,7 @@ def deployed(
     site = Site(
         model=catalog.model(plan.model),
         chips={kind: catalog.chip(kind) for kind in kinds},
-        engines={plan.engine: engine},
+        engines={name: catalog.engine(name) for name in plan.engines} | {plan.engine: engine},
         budget={kind: ChipBudget(0, chips) for kind, chips in kinds.items()},
         longest_request_tokens=longest_tokens,
         longest_input_tokens=longest_tokens,

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from objectives.validation.columns import Row, Unreadable, count, number, positive, read_rows
+from objectives.validation.plausible import not_in_ms
 from objectives.validation.published_runs import release_of
 from spaces.plan import DeploymentPlan, Load
 
@@ -132,8 +133,10 @@ def read_points(path: Path, grades: Sequence[str] = ("A",)) -> PointsFile:
     read: list[tuple[Setup, Row]] = []
     for row in wanted:
         try:
-            _measured([row])
-            read.append((setup_of(row), row))
+            measured, setup = _measured([row]), setup_of(row)
+            if reason := not_in_ms(measured):
+                raise Unreadable(reason)
+            read.append((setup, row))
         except Unreadable as error:
             unread[str(error)] += 1
     return PointsFile(
@@ -203,7 +206,7 @@ def setup_of(row: Row) -> Setup:
         mode=mode,
         weights=row.get("precision_weights", ""),
         kv=row.get("precision_kv", ""),
-        speculation=row.get("spec_decode", ""),
+        speculation=row.get("spec_decode", "none"),
         workload=row.get("workload", ""),
         mappings=_mappings(row, mode, chips),
         chips=chips,

@@ -31,6 +31,7 @@ __all__ = [
     "engine_names",
     "host",
     "host_names",
+    "known_model",
     "link",
     "link_names",
     "model",
@@ -70,6 +71,15 @@ def model(name_or_path: str) -> ModelSpec:
     if _find("models", name_or_path) is None and (path / "config.json").is_file():
         return model_from_config(path / "config.json")
     return _catalogue_model(_stem("models", name_or_path))
+
+
+def known_model(name: str) -> str | None:
+    """The catalogue's name of a model by name, alias or Hugging Face id; None where it has none.
+
+    >>> known_model("meta-llama/Llama-3.3-70B-Instruct"), known_model("/weights/mine")
+    ('llama-3.3-70b', None)
+    """
+    return _find("models", name)
 
 
 def chip(name: str) -> ChipSpec:

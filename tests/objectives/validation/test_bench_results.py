@@ -167,3 +167,50 @@ def test_a_bad_file_is_one_message(tmp_path: Path, text: str, message: str) -> N
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         read_results(path, PLAN)
+
+
+def phases(*told: dict[str, Any]) -> dict[str, Any]:
+    """An export of a version whose configuration has phases."""
+    return AIPERF | {"input_config": {"phases": list(told)}}
+
+
+WARM_UP = {"name": "warmup", "kind": "warmup", "type": "concurrency", "concurrency": 2}
+OTHER_MODEL = {"concurrency": 8, "models": {"items": [{"name": "qwen3-32b"}]}}
+
+
+def test_the_load_of_a_configuration_with_phases_is_the_measured_ones(tmp_path: Path) -> None:
+    closed = {"name": "profiling", "type": "concurrency", "concurrency": 8}
+    rate = {"name": "peak", "kind": "profiling", "type": "poisson", "rate": 4.0}
+    (point,) = read_results(written(tmp_path, phases(WARM_UP, closed)), PLAN)
+    assert point.setup.load == Load(concurrency=8)
+    (point,) = read_results(written(tmp_path, phases(WARM_UP, rate)), PLAN)
+    assert point.setup.load == Load(request_rate=4.0)
+    with pytest.raises(InputError, match="does not tell its load"):
+        read_results(written(tmp_path, phases(closed, rate)), PLAN)
+
+
+@pytest.mark.parametrize(
+    ("result", "rule"),
+    [
+        (VLLM | {"model_id": "deepseek-ai/DeepSeek-R1"}, "is of deepseek-r1, the plan of llama"),
+        (AIPERF | {"input_config": OTHER_MODEL}, "is of qwen3-32b, the plan of llama"),
+        (AIPERF | {"was_cancelled": True}, "was cancelled"),
+        (VLLM | {"failed": 10}, "may have failed"),
+        (AIPERF | {"error_request_count": {"unit": "requests", "avg": 20.0}}, "may have failed"),
+        (VLLM | {"median_tpot_ms": 0.018}, "TPOT is no time in ms"),
+        (VLLM | {"median_ttft_ms": 0.12}, "TTFT is no time in ms"),
+        (VLLM | {"median_tpot_ms": 18_000.0}, "TPOT is no time in ms"),
+        (VLLM | {"output_throughput": 1600.0}, "more requests than there are users"),
+    ],
+)
+def test_runs_that_teach_nothing_are_refused(
+    tmp_path: Path, result: dict[str, Any], rule: str
+) -> None:
+    with pytest.raises(InputError, match=rule):
+        read_results(written(tmp_path, result), PLAN)
+
+
+def test_weights_of_ones_own_and_few_failures_are_taken(tmp_path: Path) -> None:
+    own = VLLM | {"model_id": "/weights/mine", "failed": 2}
+    (point,) = read_results(written(tmp_path, own), PLAN)
+    assert point.measured["tpot"] == 18.0

@@ -50,6 +50,8 @@ def test_real_mean_lengths_come_before_nominal_ones(tmp_path: Path) -> None:
         ({"concurrency": "-1"}, "concurrency is not above 0"),
         ({"isl": "", "isl_mean": ""}, "isl is not stated"),
         ({"tpot_ms_median": "inf"}, "tpot_ms_median is not finite"),
+        ({"tpot_ms_median": 0.012}, "TPOT is no time in ms, it must be 0.1 to 10,000"),
+        ({"ttft_ms_median": 0.1}, "TTFT is no time in ms, it must be 1 to 3,600,000"),
         (
             {"tpot_ms_median": "", "ttft_ms_median": "", "output_tput_per_chip_tok_s": ""},
             "no latency and no throughput is stated",
@@ -61,6 +63,16 @@ def test_a_row_that_says_too_little_is_counted_with_its_reason(
 ) -> None:
     file = read_points(write_rows(tmp_path / "p.csv", [AGGREGATED, AGGREGATED | change]))
     assert (len(file.points), file.unread) == (1, {reason: 1})
+
+
+def test_a_file_without_the_column_of_drafts_has_none(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    columns = [name for name in AGGREGATED if name != "spec_decode"]
+    row = ",".join(str(AGGREGATED[name]).replace(",", ";") for name in columns)
+    path.write_text(f"{','.join(columns)}\n{row}\n")
+    assert read_points(path).points[0].setup.speculation == "none"
+    unknown = write_rows(path, [AGGREGATED | {"spec_decode": ""}])
+    assert read_points(unknown).points[0].setup.speculation == ""
 
 
 def test_grades_choose_rows_and_rows_without_a_grade_are_taken(tmp_path: Path) -> None:
