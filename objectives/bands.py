@@ -66,15 +66,17 @@ def _factors(source: Source | None, ratios: Ratios) -> Band | None:
 
 
 def _ceiling(name: str, metrics: Mapping[str, float], plan: DeploymentPlan) -> float:
-    """What a metric cannot exceed: the whole, a replica's seats, or the power provisioned."""
+    """What a metric cannot exceed: the whole, a loop's users and the seats, all chips' power."""
     if name == "power_drawn_kw":
         return metrics["power_kw"]
     if name.endswith(_AT_MOST_ONE):
         return 1.0
-    role, stem = POOL_METRICS.get(name, (None, ""))
-    if stem.startswith("batch_"):
-        return max(float(p.max_num_seqs * p.dp) for p in plan.pools if p.role == role)
-    return float("inf")
+    if name not in POOL_METRICS or not POOL_METRICS[name][1].startswith("batch_"):
+        return float("inf")
+    pool = plan.pool(POOL_METRICS[name][0])
+    seats = float(pool.max_num_seqs * pool.dp)
+    users = plan.load.concurrency if plan.load is not None else None
+    return seats if users is None else min(seats, users)
 
 
 def bands_of_requests(

@@ -206,9 +206,13 @@ def _faster(chip: ChipSpec, resource: Resource) -> ChipSpec:
 
 
 def _host_s(costs: StepCosts, step: _Step) -> float:
-    """What the host does for a step, launching one with chunks kernel by kernel among it."""
-    eager_s = float(costs.eager_s.sum()) if step.chunks else 0.0
-    return costs.host_s + costs.request_s * step.requests + eager_s
+    """What the host does for a step; of one with chunks also what the chips wait for launches."""
+    own_s = costs.host_s + costs.request_s * step.requests
+    if not step.chunks:
+        return own_s
+    eager_s = float(costs.eager_s.sum())
+    busy_s = _joined_s(costs, step, _parts(costs, step)) + eager_s
+    return own_s + eager_s + max(0.0, float(costs.launch_s.sum()) - busy_s)
 
 
 def _device_s(

@@ -187,64 +187,61 @@ def _costs() -> list[Metric]:
     ]
 
 
-def _inner() -> list[Metric]:
+def _hits() -> list[Metric]:
+    """Where the KV of prompts came from."""
+    shares = {
+        "prefix": "taken from a cache instead of computed",
+        "hbm": "whose KV was in HBM",
+        "host": "whose KV came from host memory",
+        "ssd": "whose KV came from local disks",
+        "store": "whose KV came from the shared store",
+    }
+    theory = "share of the prefix blocks of what was sent that a cache which forgets nothing has"
     return [
-        Metric(
-            "prefix_hit_fraction",
-            "fraction",
-            "higher",
-            "share of input tokens taken from a cache instead of computed",
+        *(
+            Metric(f"{of}_hit_fraction", "fraction", "higher", f"share of input tokens {which}")
+            for of, which in shares.items()
         ),
-        Metric(
-            "hbm_hit_fraction",
-            "fraction",
-            "higher",
-            "share of input tokens whose KV was in HBM",
-        ),
-        Metric(
-            "host_hit_fraction",
-            "fraction",
-            "higher",
-            "share of input tokens whose KV came from host memory",
+        Metric("theoretical_hit_fraction", "fraction", "neither", theory),
+    ]
+
+
+def _kv_moved() -> list[Metric]:
+    moved = {
+        "host_fetched_gb": "fetched from host memory, or swapped with it",
+        "ssd_fetched_gb": "fetched from local disks",
+        "store_fetched_gb": "fetched from the shared store",
+        "host_written_gb": "written to host memory as a tier",
+        "ssd_written_gb": "written to local disks",
+        "store_written_gb": "written to the shared store",
+        "handed_off_gb": "moved from prefill or midfill to decode pools",
+    }
+    return [
+        Metric(name, "GB", "neither", f"KV {how}, over the whole run")
+        for name, how in moved.items()
+    ]
+
+
+def _hosts() -> list[Metric]:
+    did = {
+        "tool_core_utilization": "ran tools; mean over those for tools",
+        "front_end_utilization": "worked for the front end; mean over those for it",
+    }
+    return [
+        *(
+            Metric(f"tool_wait_{s}_ms", "ms", "lower", f"{s} wait of a tool for a core")
+            for s in ("mean", "p95")
         ),
         *(
-            Metric(
-                f"{tier}_hit_fraction",
-                "fraction",
-                "higher",
-                f"share of input tokens whose KV came from {place}",
-            )
-            for tier, place in (("ssd", "local disks"), ("store", "the shared store"))
+            Metric(name, "fraction", "neither", f"share of the run in which cores of hosts {what}")
+            for name, what in did.items()
         ),
-        *(
-            Metric(name, "GB", "neither", f"KV {moved}, over the whole run")
-            for name, moved in (
-                ("host_fetched_gb", "fetched from host memory, or swapped with it"),
-                ("ssd_fetched_gb", "fetched from local disks"),
-                ("store_fetched_gb", "fetched from the shared store"),
-                ("host_written_gb", "written to host memory as a tier"),
-                ("ssd_written_gb", "written to local disks"),
-                ("store_written_gb", "written to the shared store"),
-                ("handed_off_gb", "moved from prefill or midfill to decode pools"),
-            )
-        ),
-        Metric(
-            "theoretical_hit_fraction",
-            "fraction",
-            "neither",
-            "share of the prefix blocks of what was sent that a cache which forgets nothing has",
-        ),
-        *(
-            Metric(f"tool_wait_{name}_ms", "ms", "lower", f"{name} wait of a tool for a core")
-            for name in ("mean", "p95")
-        ),
-        *(
-            Metric(name, "fraction", "neither", f"share of the run in which cores of hosts {did}")
-            for name, did in (
-                ("tool_core_utilization", "ran tools; mean over those for tools"),
-                ("front_end_utilization", "worked for the front end; mean over those for it"),
-            )
-        ),
+    ]
+
+
+def _strain() -> list[Metric]:
+    """Signs of a deployment at its limits, and of how its answers come about."""
+    return [
         Metric(
             "peak_kv_fraction",
             "fraction",
@@ -367,7 +364,10 @@ METRICS: dict[str, Metric] = {
         *_throughputs(),
         *_phase(),
         *_costs(),
-        *_inner(),
+        *_hits(),
+        *_kv_moved(),
+        *_hosts(),
+        *_strain(),
         *_pools(),
     ]
 }

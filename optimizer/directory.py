@@ -16,9 +16,11 @@ from typing import Any
 import optuna
 
 from objectives.goals import Constraint, Objective
+from objectives.provenance import Provenance
 from optimizer.beginning import baseline_of, sampler_of
 from optimizer.evaluate import Evaluation
 from optimizer.fidelity.replication import contenders_of, in_words, settled_of
+from optimizer.identity import PROVENANCE
 from optimizer.importance import importances
 from optimizer.job import Job
 from optimizer.proposing.candidates import wanted_metrics
@@ -278,7 +280,14 @@ def write_review(directory: Path, results: StudyResults) -> None:
         history=_history(results),
         notes=(*results.notes, *baseline_in_words(results.baseline, results.objectives)),
         importances=importances(results.study, results.objectives),
+        provenance=_provenance(results.study),
     )
+
+
+def _provenance(study: optuna.Study) -> Provenance | None:
+    """What the study's predictions rest on; studies of older versions do not tell."""
+    told = study.user_attrs.get(PROVENANCE)
+    return None if told is None else validated(Provenance, told, f"study {study.study_name}")
 
 
 def short_table(results: StudyResults) -> str:

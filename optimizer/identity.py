@@ -13,12 +13,14 @@ from typing import Any
 
 import optuna
 
+from objectives.provenance import Provenance, provenance
 from optimizer.grounds import GROUNDS, grounds_of
 from optimizer.job import Job
 from optimizer.problem import Problem
 from optimizer.proposing.draws import Parameters
 from spaces.errors import InputError
 
+PROVENANCE = "provenance"
 _FREE = {
     f"search.{key}" for key in ("trials", "timeout_s", "patience", "replications", "confidence")
 }
@@ -28,19 +30,21 @@ _ABSENT = "nothing"
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What a study was made for; `job` is the resolved job, `facts` digests of what it names,
-    `grounds` those of what its evaluations rest on.
+    `grounds` those of what its evaluations rest on, `provenance` that in words.
     """
 
     job: Mapping[str, Any]
     facts: Mapping[str, str]
     grounds: Mapping[str, str]
     notes: tuple[str, ...]
+    provenance: Provenance
 
     @classmethod
     def of(cls, job: Job, problem: Problem) -> Identity:
         """The identity of a study for `job`."""
         facts = {"version of servefront": version("servefront"), **problem.facts_digest}
-        return cls(job.resolved(), facts, grounds_of(problem), problem.notes)
+        told = provenance(problem.site)
+        return cls(job.resolved(), facts, grounds_of(problem), problem.notes, told)
 
     def without_budget(self) -> dict[str, Any]:
         """The job's keys, dotted, without those that may change."""
@@ -75,6 +79,7 @@ def claim(
         )
     study.set_user_attr("job", dict(identity.job))
     study.set_user_attr("notes", list(identity.notes))
+    study.set_user_attr(PROVENANCE, identity.provenance.model_dump(mode="json"))
 
 
 def _changes(stored: Mapping[str, Any], identity: Identity) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from objectives.goals import Objective
 from objectives.metrics import metric_of
@@ -14,6 +15,7 @@ from results.front import ParetoFront, has_values, knee
 from results.plots import TOPOLOGY_COLOURS
 from results.pools import pool_columns, pool_rows
 from results.refusals import Refusal, count_refusals
+from results.rests_on import ground_counts, interval_rows
 from results.tables import main_metrics
 from results.trials import TrialRecord
 from results.words import (
@@ -28,6 +30,9 @@ from results.words import (
     value_text,
 )
 from spaces.plan import DeploymentPlan
+
+if TYPE_CHECKING:
+    from objectives.provenance import Provenance
 
 Importances = Mapping[str, Mapping[str, float]]
 TEMPLATES = Path(__file__).parent / "templates"
@@ -48,12 +53,14 @@ def write_report(
     history: Sequence[float],
     notes: Sequence[str],
     importances: Importances | None = None,
+    provenance: Provenance | None = None,
 ) -> None:
     """Write `report.html`: the answer, the front, why plans were refused, and the job.
 
     `history` is the hypervolume after each trial in order of trial number, `notes` the estimates
-    that the results rest on, and `importances` the share (0 to 1) of each search parameter, by
-    metric. Without a point on the front there are no charts. The same input gives the same bytes.
+    that the results rest on, `importances` the share (0 to 1) of each search parameter, by
+    metric, and `provenance` says which costs were measured and where the intervals are from.
+    Without a point on the front there are no charts. The same input gives the same bytes.
     """
     import jinja2
     import markupsafe
@@ -79,6 +86,9 @@ def write_report(
         refusals=[_refusal_row(refusal) for refusal in count_refusals(trials)],
         importances=_importance_bars(importances or {}),
         notes=notes,
+        provenance=provenance,
+        intervals=interval_rows(front.points, provenance) if provenance else [],
+        ground_counts=ground_counts(provenance) if provenance else "",
         job_yaml=job_yaml,
         chart=chart_data(trials, front, history),
         plotly_js=markupsafe.Markup(get_plotlyjs()),

@@ -12,6 +12,7 @@ from objectives.cost.collectives import all_reduce_s, all_to_all_s, gather_scatt
 from objectives.cost.context import ContextSeconds, context_seconds
 from objectives.cost.drafting import Drafting, drafting_of
 from objectives.cost.kernel_work import ACTIVATION_BYTES
+from objectives.cost.launches import launch_s
 from objectives.cost.layers import attention_layer_s, feed_forward_layer_s, stream_mixer_s
 from objectives.cost.machine import SECONDS_PER_US, Machine, machine_of
 from objectives.cost.operators import gemm_s, routed_experts_s
@@ -26,10 +27,10 @@ from spaces.sharding import stage_layers
 from spaces.site import OperatorCosts
 from spaces.speculation import Speculation
 
+# Bytes of a sum in 32 bits.
+_SUM_BYTES = 4.0
 _DENSE_TOKENS = 64
 _GEOMETRIC_COLUMNS = 64
-# Squares of queries and of keys.
-_NORM_BYTES = 2 * 4.0
 
 
 @lru_cache(maxsize=4096)
@@ -71,7 +72,7 @@ def costs_on(
     exchanges: bool = True,
 ) -> StepCosts:
     """The same on a given machine, built anew: for fits that vary its constants."""
-    machine = replace(machine, log=SourceLog(), quantised_inputs=model.static_fp8)
+    machine = replace(machine, log=SourceLog(), model=model.name)
     drafting = drafting_of(model, pool, speculation)
     grid = token_grid(pool, drafting.verified)
     tokens = grid.astype(np.float64)
@@ -122,13 +123,16 @@ class _Assembly:
         shares = np.array(stage_layers(self.model.layers, self.pool.pp)) / self.model.layers
         context = self._context()
         overhead = self.machine.engine_overhead
-        eager = self.model.parts / 2 * overhead.eager_layer_us * SECONDS_PER_US
+        launch = launch_s(self.machine, self.model, self.pool, self.drafting.layer is not None)
+        # A host that launches every kernel itself leaves no graph whose replay could be lost.
+        eager = 0.0 if launch else self.model.parts / 2 * overhead.eager_layer_us * SECONDS_PER_US
         return StepCosts(
             grid=grid,
             token_s=self._token_table(shares),
             expert_s=self._table(np.outer(shares, self._experts_s())),
             graph_tokens=graph_tokens(self.pool.max_num_seqs, self.drafting.verified),
             eager_s=shares * eager,
+            launch_s=shares * launch,
             decode_base_s=shares * context.decode_base,
             decode_request_s=shares * context.decode_request,
             decode_token_s=shares * context.decode_token,
@@ -177,13 +181,19 @@ class _Assembly:
         hidden, tp = self.model.hidden_size, self.pool.tp
         linear = self._weights("linear")
         one = attention_layer_s(self.machine, group, hidden, tp, linear, tokens)
-        return one + self._norm_sum_s(group, tokens) + self._all_reduce_s(tokens)
+        return one + self._all_reduce_s(tokens) + self._heads_norm_s(group, tokens)
 
-    def _norm_sum_s(self, group: AttentionGroup, tokens: Floats) -> Floats:
-        """The sum over ranks of a norm over all heads: two squares a token, in 32 bits."""
-        if not (isinstance(group, GqaAttention) and group.norm_over_heads and self.exchanges):
+    def _heads_norm_s(self, group: AttentionGroup, tokens: Floats) -> Floats:
+        """Normalising queries and keys over the heads of all ranks.
+
+        Two sums of squares a token, in 32 bits, are exchanged between two small kernels.
+        """
+        if not (isinstance(group, GqaAttention) and group.norm_over_heads and self.pool.tp > 1):
             return np.zeros_like(tokens)
-        return all_reduce_s(self.machine, _NORM_BYTES * tokens, self.pool.tp)
+        seconds = np.full_like(tokens, 2.0 * self.machine.small_kernel_s)
+        if self.exchanges:
+            seconds += all_reduce_s(self.machine, tokens * 2 * _SUM_BYTES, self.pool.tp)
+        return seconds
 
     def _feed_forward_s(self, ffn: DenseFfn | MoeFfn, tokens: Floats) -> Floats:
         """One feed-forward layer and the exchange that ends it, routed experts left out."""
@@ -221,22 +231,27 @@ class _Assembly:
         """What ends a feed-forward layer: a sum over `tp`, or the way to experts on other ranks.
 
         With attention data parallelism each chip sends its share of its rank's tokens: to all
-        chips (gather and scatter), or with expert parallelism to the experts alone, whichever is
-        faster.
+        chips (gather and scatter), or with expert parallelism to the experts alone. Where the
+        engine does not choose by a rule of its own, whichever is faster.
         """
         apart = not self.pool.holds_experts  # the way to them is an exchange between the pools
         if isinstance(ffn, DenseFfn) or self.pool.dp == 1 or apart or not self.exchanges:
             return self._all_reduce_s(tokens)
-        chips = self.pool.tp * self.pool.dp
-        gathered = self._hidden_bytes(tokens * self.pool.dp)
-        everywhere = gather_scatter_s(self.machine, gathered, chips)
+        routed, rule = self._weights("routed_experts"), self.machine.exchange_rule
+        everywhere = gather_scatter_s(
+            self.machine,
+            self._hidden_bytes(tokens * self.pool.dp),
+            self.pool.tp * self.pool.dp,
+            rule.gathered_share(routed) if rule else 1.0,
+        )
         if self.pool.ep == 1:
             return everywhere
-        routed, own = self._weights("routed_experts"), tokens / self.pool.tp
-        directed = all_to_all_s(
-            self.machine, ffn, self.model.hidden_size, routed, own, self.pool.ep
-        )
-        return np.minimum(everywhere, directed)
+        own, ep = tokens / self.pool.tp, self.pool.ep
+        directed = all_to_all_s(self.machine, ffn, self.model.hidden_size, routed, own, ep)
+        if rule is None:
+            return np.minimum(everywhere, directed)
+        chosen = rule.directed(self.machine.chip, ep, ffn.top_k, self.machine.release)
+        return directed if chosen else everywhere
 
     def _experts_s(self) -> Floats:
         asked = np.maximum(self.tokens, 1.0)

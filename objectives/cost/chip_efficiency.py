@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from pydantic import Field
 
 from objectives.cost.step_costs import Floats
 from spaces.chip import Status
@@ -58,14 +57,9 @@ class GemmRow(Document):
 
 
 class Gemm(Block):
-    """Matrix products by weight format.
-
-    `input_quantisation_us` is what an engine's benchmark of products in fp8 with one scale a
-    tensor spends on finding the scale of its inputs and converting them.
-    """
+    """Matrix products by weight format."""
 
     formats: dict[Dtype, GemmRow]
-    input_quantisation_us: dict[EngineName, float] = Field(default_factory=dict)
 
 
 class DecodeAttentionRow(Document):
@@ -111,10 +105,17 @@ class ExpertsRow(Document):
     status: Status | None = None
 
 
-class Experts(Block):
-    """Routed experts by weight format."""
+class TritonExperts(Block):
+    """Routed experts of the portable Triton kernel, where it falls behind the chip's own."""
 
     formats: dict[Dtype, ExpertsRow]
+
+
+class Experts(Block):
+    """Routed experts by weight format; `triton` has those of a kernel library of its own."""
+
+    formats: dict[Dtype, ExpertsRow]
+    triton: TritonExperts | None = None
 
 
 class LinearAttention(Block):
@@ -222,14 +223,15 @@ def load_efficiency(name: str) -> ChipEfficiency:
 
 def estimated_blocks(name: str, model: ModelSpec) -> list[str]:
     """Names of the blocks of a table that are estimates and bear on a model; borrowed ones too."""
+    return [key for key, one in blocks_for(name, model).items() if one.status == "estimate"]
+
+
+def blocks_for(name: str, model: ModelSpec) -> dict[str, Block]:
+    """The blocks of a table that bear on a model, by name; borrowed ones are estimates."""
     table = load_efficiency(name)
     blocks = {key: getattr(table, key) for key in type(table).model_fields}
     unused = _unused_blocks(model)
-    return [
-        key
-        for key, block in blocks.items()
-        if isinstance(block, Block) and block.status == "estimate" and key not in unused
-    ]
+    return {k: one for k, one in blocks.items() if isinstance(one, Block) and k not in unused}
 
 
 def _unused_blocks(model: ModelSpec) -> set[str]:

@@ -41,18 +41,22 @@ def all_reduce_s(machine: Machine, message_bytes: Floats, ranks: int) -> Floats:
     return within + _network_s(machine, carried, 2)
 
 
-def gather_scatter_s(machine: Machine, gathered_bytes: Floats, ranks: int) -> Floats:
-    """Seconds of an all-gather to `gathered_bytes` and the reduce-scatter that undoes it.
+def gather_scatter_s(
+    machine: Machine, scattered_bytes: Floats, ranks: int, gathered_share: float = 1.0
+) -> Floats:
+    """Seconds of an all-gather and the reduce-scatter of `scattered_bytes` that undoes it.
 
-    Each carries (n - 1) / n of the whole past every chip (Thakur et al., IJHPCA 2005).
+    The gather brings together `gathered_share` as many bytes. Each carries (n - 1) / n of the
+    whole past every chip (Thakur et al., IJHPCA 2005).
     """
     domain = machine.chip.scaleup_size
     inside = min(ranks, domain)
+    gathered_bytes = gathered_share * scattered_bytes
     seconds = gather_within_s(machine, "all_gather", gathered_bytes, inside)
-    seconds = seconds + gather_within_s(machine, "reduce_scatter", gathered_bytes, inside)
+    seconds = seconds + gather_within_s(machine, "reduce_scatter", scattered_bytes, inside)
     if ranks > domain:
         nodes = math.ceil(ranks / domain)
-        carried = 2 * (nodes - 1) / nodes * gathered_bytes / domain
+        carried = (nodes - 1) / nodes * (gathered_bytes + scattered_bytes) / domain
         seconds = seconds + _network_s(machine, carried, 2)
     return seconds
 

@@ -44,7 +44,6 @@ class FittedKernel:
     """One kernel family of one engine on one chip, and where its rows came from.
 
     `read_from` names the measured table where the tables hold its rows themselves, not a fit.
-    `spared_s` of the benchmark's seconds a step does not take.
     """
 
     op: str
@@ -56,7 +55,6 @@ class FittedKernel:
     floor_s: float
     tables: tuple[LogTable, ...]
     read_from: str = ""
-    spared_s: float = 0.0
 
     def spans(self, shape: Mapping[str, float]) -> bool:
         """Whether a shape lies within the knots of all its axes that are asked about."""
@@ -70,16 +68,16 @@ class FittedKernel:
     def seconds(self, work: Work, fixed: float = 1.0) -> Floats:
         """Benchmark seconds of the work, launch ramp (times `fixed`) included."""
         correction = sum(np.asarray(table.at(work.shape)) for table in self.tables)
-        seconds = (work.roofline_s() + fixed * self.floor_s) * np.exp(correction)
-        return np.maximum(np.asarray(seconds) - self.spared_s, 0.0)
+        return np.asarray((work.roofline_s() + fixed * self.floor_s) * np.exp(correction))
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSet:
-    """All fitted kernels of one chip."""
+    """All fitted kernels of one chip; `source` says what they were fitted to."""
 
     chip: str
     kernels: tuple[FittedKernel, ...]
+    source: str
 
     def find(self, op: str, dtype: str, kv: str = "") -> tuple[FittedKernel, ...]:
         """Kernels of an operator in a format, of all engines; empty where none was measured."""
@@ -144,7 +142,8 @@ def kernels_of(chip: ChipSpec) -> KernelSet | None:
 def load_kernels(name: str, folder: Path = FOLDER) -> KernelSet:
     """The fitted kernels of the chip called `name`."""
     data = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-    return KernelSet(name, tuple(_kernel(one) for one in data["kernels"]))
+    kernels = tuple(_kernel(one) for one in data["kernels"])
+    return KernelSet(name, kernels, f"{data['source']}, fitted {data['date']}")
 
 
 def _kernel(one: Mapping[str, Any]) -> FittedKernel:

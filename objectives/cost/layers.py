@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from objectives.cost.fitted import spared_us
 from objectives.cost.kernel_work import ACTIVATION_BYTES
 from objectives.cost.machine import Machine
 from objectives.cost.operators import gemm_s, small_kernels_s
@@ -41,14 +40,6 @@ _SMALL_KERNELS = {
     "dense": 1,
     "moe": 2,
 }
-# Launches for each half of a layer that quantise inputs no kernel hands on in fp8, of which each
-# half has two: TensorRT-LLM does it in the norm after a sum, in attention and in the activation
-# (_torch/models/modeling_llama.py, RESIDUAL_RMS_NORM_QUANT_FP8), but not in a norm of its own;
-# vLLM's passes leave the activation (of others it is taken so).
-_QUANTISATIONS = {"trtllm": 0.0}
-_OTHER_QUANTISATIONS = 0.5
-# Of a norm over all heads: squares; queries and keys scaled.
-_NORM_KERNELS = 2
 # Of an indexer, scores and top-k apart: norm and rotary embedding; quantisation with cache write.
 _INDEX_KERNELS = 2
 # Of mixing residual streams around a part of a layer: norm of the streams; weights made doubly
@@ -67,7 +58,7 @@ def attention_layer_s(
     """Seconds of an attention layer without its look at the context."""
     shapes = attention_shapes(group, hidden_size, tp)
     moved = ACTIVATION_BYTES * (4 * hidden_size + 2 * shapes[0][0])
-    kernels = _small_kernels(group, tp) + _quantisations(machine, dtype, tp)
+    kernels = _small_kernels(machine, group, tp)
     products = _products_s(machine, shapes, dtype, tokens)
     return products + small_kernels_s(machine, tokens, kernels, moved)
 
@@ -84,12 +75,32 @@ def feed_forward_layer_s(
     shapes = feed_forward_shapes(group, hidden_size, tp)
     inner = shapes[-1][1] if shapes else 0.0
     moved = ACTIVATION_BYTES * (4 * hidden_size + 3 * inner)
-    kernels = _small_kernels(group, tp) + _quantisations(machine, dtype, tp)
+    kernels = _small_kernels(machine, group, tp)
     seconds = _products_s(machine, shapes, dtype, tokens)
     if isinstance(group, MoeFfn):
         kernels += group.shared_experts > 0
         seconds = seconds + gemm_s(machine, tokens, group.routed_experts, hidden_size, "bf16")
     return seconds + small_kernels_s(machine, tokens, kernels, moved)
+
+
+def attention_operators(machine: Machine, group: AttentionGroup, hidden_size: int, tp: int) -> int:
+    """Operators of an attention layer: products, small kernels, the look at the context."""
+    products = len(attention_shapes(group, hidden_size, tp))
+    return products + _small_kernels(machine, group, tp) + 1
+
+
+def feed_forward_operators(
+    machine: Machine, group: DenseFfn | MoeFfn, hidden_size: int, tp: int
+) -> int:
+    """Operators of a feed-forward layer: products and small kernels; router and experts."""
+    found = len(feed_forward_shapes(group, hidden_size, tp))
+    found += _small_kernels(machine, group, tp)
+    return found + (2 + (group.shared_experts > 0) if isinstance(group, MoeFfn) else 0)
+
+
+def mixer_operators(streams: int) -> int:
+    """Operators of mixing residual streams around one part of a layer."""
+    return 0 if streams == 1 else 1 + _MIXER_KERNELS
 
 
 def stream_mixer_s(machine: Machine, hidden_size: int, streams: int, tokens: Floats) -> Floats:
@@ -209,16 +220,8 @@ def _products_s(machine: Machine, shapes: list[Shape], dtype: Dtype, tokens: Flo
     return seconds
 
 
-def _quantisations(machine: Machine, dtype: Dtype, tp: int) -> float:
-    """Launches of half a layer that quantise inputs, beside what products in `dtype` contain."""
-    if not spared_us(machine, dtype):
-        return 0.0
-    return _QUANTISATIONS.get(machine.engine, _OTHER_QUANTISATIONS) + (tp == 1)
-
-
-def _small_kernels(group: AttentionGroup | DenseFfn | MoeFfn, tp: int) -> int:
-    """Launches; under tensor parallelism the norm is part of the all-reduce before it."""
+def _small_kernels(machine: Machine, group: AttentionGroup | DenseFfn | MoeFfn, tp: int) -> int:
+    """Launches; the norm is part of the all-reduce before it where the engine fuses them."""
     indexed = not isinstance(group, DenseFfn | MoeFfn | RecurrentAttention) and group.index
-    normed = isinstance(group, GqaAttention) and group.norm_over_heads
-    own = _SMALL_KERNELS[group.kind] + (_NORM_KERNELS if normed else 0)
-    return own + (tp == 1) + (_INDEX_KERNELS if indexed else 0)
+    apart = machine.norm_is_apart(tp)
+    return _SMALL_KERNELS[group.kind] + apart + (_INDEX_KERNELS if indexed else 0)

@@ -15,7 +15,7 @@ from objectives.cost.chip_efficiency import (
     row_of_engine,
 )
 from objectives.cost.kernel_tables import KernelSet, kernels_of
-from objectives.cost.overheads import EngineOverhead, Overheads, load_overheads
+from objectives.cost.overheads import EngineOverhead, ExchangeRule, Overheads, load_overheads
 from objectives.cost.silicon import measured_kernels
 from objectives.cost.sources import SourceLog
 from objectives.cost.tuning import ANY_ENGINE, UNTUNED, Factors, Operator, Tuning, tuning_of
@@ -41,8 +41,7 @@ class Machine:
     """What an engine gets out of a chip.
 
     Where it is `measured`, operators are read from measured tables as far as these go, and `log`
-    holds for each whether it was. With `quantised_inputs` products in fp8 get their inputs in fp8
-    from the kernels before them.
+    holds for each whether it was.
     """
 
     chip: ChipSpec
@@ -51,9 +50,9 @@ class Machine:
     overheads: Overheads
     kernels: KernelSet | None = None
     release: str = ""
+    model: str = ""
     measured: bool = False
     tuning: Tuning = ()
-    quantised_inputs: bool = False
     log: SourceLog = field(default_factory=SourceLog, compare=False, repr=False)
 
     def note(self, operator: str, shape: str, origin: str | None, missing: str) -> None:
@@ -73,12 +72,17 @@ class Machine:
         own = found.get((operator, form, self.engine))
         return own or found.get((operator, form, ANY_ENGINE), UNTUNED)
 
-    def release_loss_s(self, weights: Dtype) -> float:
-        """Seconds that a layer of routed experts in a format loses under the engine's release."""
+    @property
+    def release_loss_s(self) -> float:
+        """Seconds that a layer of routed experts loses under the engine's release."""
         losses = self.overheads.older_releases.losses
-        here = (self.engine, self.chip.name, self.release, weights)
-        found = (loss for loss in losses if loss.concerns(*here))
+        found = (x for x in losses if x.concerns(self.engine, self.chip.name, self.release))
         return sum(loss.experts_layer_us for loss in found) * SECONDS_PER_US
+
+    @property
+    def exchange_rule(self) -> ExchangeRule | None:
+        """How the engine brings tokens to experts of other ranks; None where a flag says it."""
+        return self.overheads.exchange.by_engine.get(self.engine)
 
     @property
     def kernel_gap_s(self) -> float:
@@ -132,12 +136,26 @@ class Machine:
         format's library takes the host longer (61 us for mxfp4 on H100, 27 for fp8) a CUDA graph
         does not, so the least of the chip's formats counts for all.
         """
+        triton = self.achieved.experts.triton
+        if triton and weights in triton.formats and self._runs_triton(weights):
+            return triton.formats[weights]
         formats = self.achieved.experts.formats
         chosen = weights
         while chosen not in formats:
             chosen = _NEXT_EXPERTS[chosen]
         least_us = min(row.latency_us for row in formats.values())
         return formats[chosen].model_copy(update={"latency_us": least_us})
+
+    def norm_is_apart(self, tp: int) -> bool:
+        """Whether norms are kernels of their own: without an all-reduce to be part of, and where
+        the engine's does not hold them.
+        """
+        norms = self.overheads.norms
+        return tp == 1 or norms.apart(self.engine, self.release, self.model, self.chip.vendor)
+
+    def _runs_triton(self, weights: Dtype) -> bool:
+        rules = self.overheads.triton_experts.rules
+        return any(r.concerns(self.engine, self.release, self.model, weights) for r in rules)
 
     def sustained_flops(self, weights: Dtype) -> float:
         """FLOP/s of the format in which the chip multiplies `weights`, clocks under load."""
@@ -179,4 +197,6 @@ def machine_of(
     kernels = measured_kernels(chip) if measured else kernels_of(chip)
     efficiency = load_efficiency(chip.efficiency)
     overheads, tuning = load_overheads(changes, chip.name), tuning_of(changes, chip.name)
-    return Machine(chip, engine, efficiency, overheads, kernels, release, measured, tuning)
+    return Machine(
+        chip, engine, efficiency, overheads, kernels, release, measured=measured, tuning=tuning
+    )

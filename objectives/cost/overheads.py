@@ -9,10 +9,11 @@ from pathlib import Path
 from objectives.cost.chip_efficiency import Block, Fraction, figure_of_engine
 from objectives.cost.tuning import overhead_changes
 from spaces.calibration import Changes
+from spaces.chip import ChipSpec
 from spaces.documents import Document, read_yaml, validated
 from spaces.errors import InputError
-from spaces.plan import EngineName
-from spaces.precision import Dtype
+from spaces.plan import EngineName, Pool
+from spaces.precision import BYTES_PER_WEIGHT, Dtype
 
 FILE = Path(__file__).parent / "overheads.yaml"
 
@@ -31,25 +32,21 @@ class Fusion(Block):
 
 
 class ReleaseLoss(Document):
-    """What a layer of routed experts takes longer under releases before `before`.
-
-    With experts in the format `weights`, in any where it is left out.
-    """
+    """What each layer of routed experts takes longer under releases before `before`."""
 
     engine: EngineName
     chips: tuple[str, ...]
     before: str
     experts_layer_us: float
-    weights: Dtype | None = None
 
-    def concerns(self, engine: EngineName, chip: str, release: str, weights: Dtype) -> bool:
+    def concerns(self, engine: EngineName, chip: str, release: str) -> bool:
         """Whether an engine of this release on this chip loses the time; not where it is unknown.
 
         >>> loss = ReleaseLoss(engine="sglang", chips=("c",), before="0.5.12", experts_layer_us=1)
-        >>> [loss.concerns("sglang", "c", release, "fp8") for release in ("0.5.9", "0.5.12", "")]
+        >>> [loss.concerns("sglang", "c", release) for release in ("0.5.9", "0.5.12", "")]
         [True, False, False]
         """
-        here = engine == self.engine and chip in self.chips and self.weights in (None, weights)
+        here = engine == self.engine and chip in self.chips
         return bool(here and release and _numbers(release) < _numbers(self.before))
 
 
@@ -61,6 +58,121 @@ class OlderReleases(Block):
     """What older releases of engines lose."""
 
     losses: tuple[ReleaseLoss, ...]
+
+
+class TritonRule(Document):
+    """Deployments whose routed experts run in the portable Triton kernel.
+
+    Of `models`, all where there are none; under releases before `before`, all where it is empty.
+    """
+
+    engine: EngineName
+    weights: tuple[Dtype, ...]
+    models: tuple[str, ...] = ()
+    before: str = ""
+
+    def concerns(self, engine: EngineName, release: str, model: str, weights: Dtype) -> bool:
+        """Whether a model in this format under a release (current if unknown) is among them."""
+        older = not self.before or bool(release and _numbers(release) < _numbers(self.before))
+        named = not self.models or model in self.models
+        return engine == self.engine and weights in self.weights and named and older
+
+
+class TritonExpertsRules(Block):
+    """Which engines run which models' experts in the portable Triton kernel."""
+
+    rules: tuple[TritonRule, ...]
+
+
+class FusedNorms(Document):
+    """Models whose all-reduce kernels hold the norm that follows, from a release on."""
+
+    since: str
+    models: tuple[str, ...]
+
+
+class Norms(Block):
+    """By engine, the models to which it is limited on NVIDIA chips; all under other engines."""
+
+    fused: dict[EngineName, tuple[FusedNorms, ...]]
+
+    def apart(self, engine: EngineName, release: str, model: str, vendor: str) -> bool:
+        """Whether a norm after an all-reduce is a kernel of its own; under a current release
+        where that is not known, and not where the model is not.
+        """
+        rules = self.fused.get(engine, ())
+        if not rules or not model or vendor != "NVIDIA":
+            return False
+        reached = [r for r in rules if not release or _numbers(release) >= _numbers(r.since)]
+        return not any(model in rule.models for rule in reached)
+
+
+class LaunchRule(Document):
+    """Prefill steps of an engine on a vendor's chips whose kernels the host launches one by one.
+
+    An operator of the cost model takes the host `operator_us`. Releases from `graphs_since` on
+    replay CUDA graphs where the rest allows it (`in_graph`).
+    """
+
+    engine: EngineName
+    vendor: str
+    operator_us: float
+    graphs_since: str
+
+    def in_graph(self, release: str, pool: Pool, *, drafts: bool) -> bool:
+        """Whether a pool's prefill runs as CUDA graphs under a release, a current one if unknown.
+
+        Not beside attention data parallelism, pipeline stages, drafting or disaggregation.
+        """
+        current = not release or _numbers(release) >= _numbers(self.graphs_since)
+        plain = pool.dp == pool.pp == 1 and pool.role == "aggregated" and not drafts
+        return current and plain
+
+
+class Launches(Block):
+    """What launching prefill from the host takes, by engine."""
+
+    rules: tuple[LaunchRule, ...]
+
+    def of(self, engine: EngineName, vendor: str) -> LaunchRule | None:
+        """The rule that holds, None where eager steps only lose time (`eager_layer_us`)."""
+        found = (rule for rule in self.rules if (rule.engine, rule.vendor) == (engine, vendor))
+        return next(found, None)
+
+
+class ExchangeRule(Document):
+    """How an engine brings tokens to experts of other attention ranks.
+
+    Releases before `narrow_before` do so directly only where there are more ranks than experts of
+    a token. Inputs in the formats `quantised` are gathered as they are multiplied, others in
+    16 bits.
+    """
+
+    narrow_before: str
+    quantised: tuple[Dtype, ...]
+
+    def directed(self, chip: ChipSpec, ranks: int, top_k: int, release: str) -> bool:
+        """Whether each token goes to its experts alone, not to all ranks.
+
+        `release` may be unknown (empty) and is then a current one.
+        """
+        older = bool(release) and _numbers(release) < _numbers(self.narrow_before)
+        return chip.scaleup_size > chip.node_size and (ranks > top_k or not older)
+
+    def gathered_share(self, weights: Dtype) -> float:
+        """Bytes of a gathered input over those of one in 16 bits.
+
+        >>> rule = ExchangeRule(narrow_before="1.2", quantised=("nvfp4",))
+        >>> rule.gathered_share("nvfp4"), rule.gathered_share("fp8")
+        (0.28125, 1.0)
+        """
+        return BYTES_PER_WEIGHT[weights] / 2.0 if weights in self.quantised else 1.0
+
+
+class Exchange(Block):
+    """Rules of the engines that choose for themselves."""
+
+    by_engine: dict[EngineName, ExchangeRule]
 
 
 class Grouped(Block):
@@ -142,6 +254,10 @@ class Overheads(Document):
     kernels: Kernels
     fusion: Fusion
     older_releases: OlderReleases
+    launches: Launches
+    norms: Norms
+    triton_experts: TritonExpertsRules
+    exchange: Exchange
     grouped: Grouped
     sustained: Sustained
     recurrence: Recurrence
@@ -156,6 +272,12 @@ class Overheads(Document):
 def frontend_seconds(engine: EngineName, changes: Changes = ()) -> float:
     """Seconds a request spends between its client and the engine's queue, both ways together."""
     return figure_of_engine(load_overheads(changes).frontend.by_engine_ms, engine) / 1e3
+
+
+def overhead_blocks() -> dict[str, Block]:
+    """The blocks of `overheads.yaml` by name, with their sources."""
+    told = load_overheads()
+    return {name: getattr(told, name) for name in type(told).model_fields}
 
 
 @lru_cache(maxsize=256)

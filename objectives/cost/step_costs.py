@@ -18,6 +18,7 @@ Ints = npt.NDArray[np.int64]
 # Arrays of `StepCosts` with one number for each pipeline stage, in the order of the simulator.
 COEFFICIENTS = (
     "eager_s",
+    "launch_s",
     "decode_base_s",
     "decode_request_s",
     "decode_token_s",
@@ -99,7 +100,9 @@ class StepCosts:
                 + max(pairs * pair_s[s] + windowed pairs * window_pair_s[s], (p + c) * read_s[s])
 
     where `pairs` = c p + c (c + 1) / 2 are the query-key pairs of a causal chunk, and windowed
-    pairs count at most `window_tokens` keys for each query. Tables are read by linear
+    pairs count at most `window_tokens` keys for each query. Of a step with chunks a stage takes
+    `launch_s[s]` at least, `host_s` and `request_s` apart: the host launches its kernels one by
+    one, and the chip waits for it. Tables are read by linear
     interpolation over `grid`, and kept at its ends. In a step without chunks `token_s` is read at
     `graph_tokens[n]`, the next captured CUDA-graph size in tokens. Contexts may be fractions: a
     request that drafts is taken to come by its tokens evenly.
@@ -123,6 +126,7 @@ class StepCosts:
     expert_s: Floats
     graph_tokens: Ints
     eager_s: Floats
+    launch_s: Floats
     decode_base_s: Floats
     decode_request_s: Floats
     decode_token_s: Floats
@@ -203,6 +207,8 @@ def _stage_seconds(costs: StepCosts, stage: int, ranks: Sequence[RankBatch]) -> 
         seconds = ping_pong_seconds(own, experts, line, exchange, parts, costs.split.layers)
     else:
         seconds = own + experts
+    if mixed:
+        seconds = max(seconds, float(costs.launch_s[stage]))
     if stage == 0:
         seconds += costs.host_s + costs.request_s * sum(rank.requests for rank in ranks)
     return seconds

@@ -149,16 +149,20 @@ class _Layout:
         chunks = np.ceil(new / step)
         last = new - (chunks - 1) * step
         fixed = costs.eager_s + costs.prefill_base_s
-        fixed[0] += costs.host_s + costs.request_s
         attention = self._attention_s()
+        own = fixed[:, None, None] + attention / chunks
+        launch = costs.launch_s[:, None, None]
         whole = self._products_s(np.array([step]), np.array([step]))[:, :, None]
-        alone = (chunks - 1) * whole + self._products_s(last, last)
-        alone = alone + chunks * fixed[:, None, None] + attention
+        alone = (chunks - 1) * np.maximum(whole + own, launch)
+        alone += np.maximum(self._products_s(last, last) + own, launch)
+        alone[0] += chunks * (costs.host_s + costs.request_s)
         stages = costs.stages
         latency = alone.sum(axis=0) * (1 + (chunks - 1) / stages) / chunks
         every_rank = np.array([float(step * self.pool.dp)])
         full = self._products_s(np.array([step]), every_rank)[:, 0] + fixed
         filled = (new / step) * full[:, None, None] + attention
+        filled = np.maximum(filled, (new / step) * costs.launch_s[:, None, None])
+        filled[0] += (new / step) * (costs.host_s + costs.request_s)
         return latency, filled.max(axis=0)
 
     def added_s(self, step: int, running: Values, alternating: bool) -> Values:
@@ -171,7 +175,7 @@ class _Layout:
         chunk = new.sum(axis=1) / chunks.sum(axis=1)
         attention = self._attention_s().sum(axis=2) / chunks.sum(axis=1)
         fixed = costs.eager_s + costs.prefill_base_s
-        fixed[0] += costs.request_s + (costs.host_s if alternating else 0.0)
+        host = costs.request_s + (costs.host_s if alternating else 0.0)
         own = (fixed[:, None] + attention).sum(axis=0)
         flights = np.minimum(running, self.pool.pp)
         total = np.zeros_like(running) if alternating else running / flights
@@ -181,11 +185,12 @@ class _Layout:
             [self._products_s(c + each * busiest, c + each * total).sum(axis=0) for c in chunk]
         )
         if alternating:
-            stopped: Values = own[:, None] + with_chunk
+            stopped: Values = np.maximum(own[:, None] + with_chunk, costs.launch_s.sum()) + host
             return stopped
         without = self._products_s(self._padded(busiest), each * total).sum(axis=0)
         added: Values = own[:, None] + np.maximum(with_chunk - without, 0.0)
-        return added
+        least: Values = np.maximum(added, costs.launch_s.sum() - without)
+        return least + host
 
     def _products_s(self, busiest: Values | Ints, total: Values | Ints) -> Values:
         """Layers [stage, ...] for the tokens of the busiest rank and of all ranks."""

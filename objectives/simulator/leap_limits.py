@@ -63,7 +63,7 @@ def _ping_pong_limit(state: State, replica_id: int, flight: int) -> int:
     """Decode steps until another side, or the way round, sets the time of a split step."""
     replica = state.replicas[replica_id]
     own_s, slope_s = own_seconds(state, replica_id, flight, 0)
-    tokens, _ = batch_size(state, replica_id)
+    tokens, _, _ = batch_size(state, replica_id)
     other_s, around_s = other_side(state, replica_id, -(-tokens // replica.parts))
     if slope_s <= 0.0:
         return _UNLIMITED

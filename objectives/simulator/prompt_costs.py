@@ -6,6 +6,7 @@ from objectives.simulator.jit import compiled
 from objectives.simulator.state import (
     CHUNK_TOKEN_S,
     EAGER_S,
+    LAUNCH_S,
     PAIR_S,
     PREFILL_BASE_S,
     READ_S,
@@ -29,15 +30,16 @@ def prompt_seconds(state: State, pool_id: int, cached: int, tokens: int) -> floa
         seconds += pool.host_s + pool.request_s
         for stage in range(pool.stages):
             costs = state.coefficients[pool_id, stage]
-            seconds += table_at(grid, state.token_s[pool_id, stage], new)
-            seconds += table_at(grid, state.expert_s[pool_id, stage], new)
-            seconds += costs[EAGER_S]
+            stage_s = table_at(grid, state.token_s[pool_id, stage], new)
+            stage_s += table_at(grid, state.expert_s[pool_id, stage], new)
+            stage_s += costs[EAGER_S]
             if pool.table_tokens > 0:
                 table = state.prefill_table_s[pool_id]
                 bucket = min(-(-cached // pool.table_tokens), table.shape[0] - 1)
-                seconds += table[bucket, min(new, table.shape[1] - 1)]
+                stage_s += table[bucket, min(new, table.shape[1] - 1)]
             else:
-                seconds += chunk_seconds(costs, new, cached, pool.window)
+                stage_s += chunk_seconds(costs, new, cached, pool.window)
+            seconds += max(stage_s, costs[LAUNCH_S])
         cached += new
     return float(seconds)
 

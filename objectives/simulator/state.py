@@ -356,6 +356,7 @@ class State(NamedTuple):
 
 (
     EAGER_S,
+    LAUNCH_S,
     DECODE_BASE_S,
     DECODE_REQUEST_S,
     DECODE_TOKEN_S,

@@ -17,6 +17,7 @@ from objectives.simulator.state import (
     DECODE_WINDOW_TOKEN_S,
     DECODING,
     EAGER_S,
+    LAUNCH_S,
     State,
 )
 
@@ -75,7 +76,7 @@ def stage_seconds(state: State, replica_id: int, flight: int, stage: int) -> tup
     replica = state.replicas[replica_id]
     pool = state.pools[replica.pool]
     own_s, slope_s = own_seconds(state, replica_id, flight, stage)
-    tokens, requests = batch_size(state, replica_id)
+    tokens, requests, chunks = batch_size(state, replica_id)
     of_part = -(-tokens // replica.parts)
     experts_s = table_at(state.grid[replica.pool], state.expert_s[replica.pool, stage], of_part)
     seconds = own_s + experts_s
@@ -86,21 +87,24 @@ def stage_seconds(state: State, replica_id: int, flight: int, stage: int) -> tup
         replica.leap_experts_s = experts_s * parts
         seconds, gain = _ping_pong(own_s, other_s, around_s, parts, layers)
         slope_s *= gain
+    if chunks > 0:
+        seconds = max(seconds, state.coefficients[replica.pool, stage, LAUNCH_S])
     if stage == 0:
         seconds += pool.host_s + pool.request_s * requests
     return seconds, slope_s
 
 
 @compiled
-def batch_size(state: State, replica_id: int) -> tuple[int, int]:
-    """Tokens and requests of a micro-batch over all ranks."""
+def batch_size(state: State, replica_id: int) -> tuple[int, int, int]:
+    """Tokens, requests and chunks of a micro-batch over all ranks."""
     replica = state.replicas[replica_id]
-    tokens, requests = 0, 0
+    tokens, requests, chunks = 0, 0, 0
     for rank_id in range(replica.first_rank, replica.first_rank + state.pools[replica.pool].ranks):
         rank = state.ranks[rank_id]
         tokens += rank.batch_tokens
         requests += rank.batch_decodes + rank.batch_chunks
-    return tokens, requests
+        chunks += rank.batch_chunks
+    return tokens, requests, chunks
 
 
 @compiled

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import cast, get_args
 
 from objectives.validation.points import Mapping, Setup
@@ -43,14 +42,12 @@ def deployed(
     plan = setup.plan
     if plan is None:
         setting = _setting(setup, cast(EngineName, engine.name))
-        start = _start(setup, cast(EngineName, engine.name))
-        plan = _plan(setup, engine, setting, start)
-        started = {
-            "admission_steps": setting.admission_steps_at(setup.load.concurrency or 1),
-            "admission_together": setting.admission_together,
-            "stream_interval": max(setting.stream_interval, start.stream_interval),
-        }
-        engine = engine.model_copy(update=started)
+        plan = _plan(setup, engine, setting)
+        steps = setting.admission_steps_at(setup.load.concurrency or 1)
+        together = setting.admission_together
+        engine = engine.model_copy(
+            update={"admission_steps": steps, "admission_together": together}
+        )
     kinds = plan.chips_by_kind
     site = Site(
         model=catalog.model(plan.model),
@@ -64,12 +61,12 @@ def deployed(
     return plan, site
 
 
-def _plan(setup: Setup, engine: EngineSpec, setting: RunSetting, start: Start) -> DeploymentPlan:
+def _plan(setup: Setup, engine: EngineSpec, setting: RunSetting) -> DeploymentPlan:
     model, chip = catalog.model(setup.model), catalog.chip(setup.hardware)
     if setup.mode not in TOPOLOGIES:
         raise InputError("the row must say whether it is aggregated or disaggregated")
     topology, roles = TOPOLOGIES[setup.mode]
-    mappings = [_one_rank(m) if setting.one_attention_rank else m for m in setup.mappings]
+    start = _start(setup, cast(EngineName, engine.name), model, chip)
     return DeploymentPlan(
         model=model.name,
         engine=cast(EngineName, engine.name),
@@ -77,7 +74,7 @@ def _plan(setup: Setup, engine: EngineSpec, setting: RunSetting, start: Start) -
         topology=topology,
         pools=tuple(
             _pool(role, chip.name, mapping, setup, _limits(role, mapping, setup, setting, start))
-            for role, mapping in zip(roles, mappings, strict=True)
+            for role, mapping in zip(roles, setup.mappings, strict=True)
         ),
         precision=_precision(setup, model, chip, setting.kv),
         hbm_fraction=setting.hbm_fraction or engine.hbm_fraction,
@@ -111,16 +108,10 @@ def _drafts(setup: Setup) -> bool:
     return setup.speculation not in ("", "none")
 
 
-def _one_rank(mapping: Mapping) -> Mapping:
-    """The same chips with attention shared by tensor parallelism instead of data parallelism."""
-    return replace(mapping, tp=mapping.tp * mapping.dp, dp=1)
-
-
-def _start(setup: Setup, engine: EngineName) -> Start:
+def _start(setup: Setup, engine: EngineName, model: ModelSpec, chip: ChipSpec) -> Start:
     """How the published recipe of a disaggregated row started it."""
     if setup.mode != "disagg":
         return Start()
-    model, chip = catalog.model(setup.model), catalog.chip(setup.hardware)
     prefill, decode = setup.mappings
     row = Row(
         engine=engine,
@@ -142,8 +133,7 @@ def _limits(
 ) -> Limits:
     """Tokens of a step and requests of a rank, as far as a launch script or a recipe tells."""
     if role == "prefill":
-        tokens = start.prefill.rank_step_tokens(mapping.dp)
-        return Limits(step_tokens=tokens, seats=start.prefill.seats)
+        return start.prefill.of_rank(mapping.dp)
     share = _share(setup, mapping)
     drafts = (setting.drafts or DRAFTS) if _drafts(setup) else 0
     tokens = setting.step_tokens_at(setup.nominal_input, share, drafts)
@@ -158,16 +148,18 @@ def _share(setup: Setup, mapping: Mapping) -> int:
 def _speculation(setup: Setup, model: ModelSpec, published: int | None) -> Speculation | None:
     """What a row that names a kind of draft (`mtp`, `mtp3`, `eagle-steps3`) speculates.
 
-    The number of drafts is hardly ever recorded and the share accepted never. The model's head of
-    that kind is taken with the acceptance that runs of the benchmark show, or else its published
-    one, at as many drafts as the row says, or else its launch script (`published`), or else
-    `DRAFTS`.
+    Models that bring a multi-token-prediction layer draft with it where a row says EAGLE, which is
+    how SGLang runs that layer. The number of drafts is hardly ever recorded and the share accepted
+    never. The model's head of that kind is taken with the acceptance that runs of the benchmark
+    show, or else its published one, at as many drafts as the row says, or else its launch script
+    (`published`), or else `DRAFTS`.
     """
     if setup.speculation == "none":
         return None
     if not setup.speculation:
         raise InputError("the row does not say whether tokens were speculated")
-    kind = "mtp" if "mtp" in setup.speculation else "eagle3"
+    methods = {head.method for head in model.drafts}
+    kind = "mtp" if "mtp" in setup.speculation or methods == {"mtp"} else "eagle3"
     told = re.search(r"(?:mtp|steps)(\d+)", setup.speculation)
     head = next((head for head in model.drafts if head.method == kind), None)
     depth = int(told.group(1)) if told else published or DRAFTS

@@ -36,37 +36,45 @@ class FamilyMatch(Document):
 class Limits(Document):
     """Most tokens of a step and most requests of a rank.
 
-    `worker_step_tokens` are those of a worker, which its data-parallel ranks share evenly.
+    `worker_step_tokens` and `worker_seats` are those of a worker, which its data-parallel ranks
+    share evenly.
     """
 
     step_tokens: PositiveInt | None = None
     worker_step_tokens: PositiveInt | None = None
     seats: PositiveInt | None = None
+    worker_seats: PositiveInt | None = None
 
-    def rank_step_tokens(self, ranks: int) -> int | None:
-        """Tokens of a step of one of so many data-parallel ranks.
+    def of_rank(self, ranks: int) -> Limits:
+        """The limits of one of so many data-parallel ranks.
 
-        >>> Limits(worker_step_tokens=32768).rank_step_tokens(4)
-        8192
+        >>> shared = Limits(worker_step_tokens=32768, worker_seats=16).of_rank(4)
+        >>> shared.step_tokens, shared.seats
+        (8192, 4)
         """
-        shared = self.worker_step_tokens and max(1, self.worker_step_tokens // ranks)
-        return self.step_tokens or shared
+        tokens = self.worker_step_tokens and max(1, self.worker_step_tokens // ranks)
+        seats = self.worker_seats and max(1, self.worker_seats // ranks)
+        return Limits(step_tokens=self.step_tokens or tokens, seats=self.seats or seats)
 
 
 class Recipe(Document):
     """One start of the decode workers (`2 dep8`), and what a rank of them may hold.
 
     `drafts` are those of a step, 0 for none; left out, a recipe counts with drafts and without.
+    `prefill` are the limits of its prefill workers where they are not its family's.
     """
 
     decode: str | None = None
     drafts: NonNegativeInt | None = None
     seats: PositiveInt | None = None
     users: tuple[PositiveInt, ...] = ()
+    prefill: Limits | None = None
 
 
 class Family(Document):
-    """Recipes of one engine, chip, model and length, which share their prefill workers' limits."""
+    """Recipes of one engine, chip, model and length, whose prefill workers share
+    limits where a recipe has none of its own.
+    """
 
     match: FamilyMatch
     prefill: Limits = Limits()
@@ -74,16 +82,12 @@ class Family(Document):
 
 
 class PublishedRecipes(Document):
-    """Recipes for rows whose workload names `workload`, and the router of all of them.
-
-    `stream_intervals` are the tokens that an engine's decode workers hand out together.
-    """
+    """Recipes for rows whose workload names `workload`, and the router of all of them."""
 
     source: str
     checked: str
     workload: str
     router: Router
-    stream_intervals: dict[EngineName, PositiveInt]
     families: tuple[Family, ...]
 
 
@@ -91,7 +95,6 @@ class Start(Document):
     """How a disaggregated row was started; None where no recipe tells."""
 
     router: Router = "least-loaded"
-    stream_interval: PositiveInt = 1
     seats: PositiveInt | None = None
     drafts: PositiveInt | None = None
     prefill: Limits = Limits()
@@ -123,7 +126,6 @@ def start_of(workload: str, row: Row) -> Start:
     known = published_recipes()
     if known.workload not in workload:
         return Start()
-    interval = known.stream_intervals.get(row.engine, 1)
     for family in known.families:
         if not _concerns(family.match, row):
             continue
@@ -131,12 +133,11 @@ def start_of(workload: str, row: Row) -> Start:
             if _started_by(recipe, row):
                 return Start(
                     router=known.router,
-                    stream_interval=interval,
                     seats=recipe.seats,
                     drafts=recipe.drafts or None,
-                    prefill=family.prefill,
+                    prefill=recipe.prefill or family.prefill,
                 )
-    return Start(router=known.router, stream_interval=interval)
+    return Start(router=known.router)
 
 
 def _concerns(match: FamilyMatch, row: Row) -> bool:

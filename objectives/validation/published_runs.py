@@ -42,9 +42,7 @@ class RunSetting(Document):
 
     `step_tokens` bounds the tokens of a step, or `inputs_a_step` times the nominal input does;
     with `one_input_a_step` it is one input and what all decoding requests have. `drafts` are those
-    of a step where a row says that it drafts. Tokens go to the client `stream_interval` at a time.
-    With `one_attention_rank` the script shares attention among all chips by tensor parallelism,
-    whatever data parallelism a row states.
+    of a step where a row says that it drafts.
     `admission_steps` maps the least concurrency to the steps between two looks at the queue, and
     `admission_together` lets ranks wait for one another (`objectives.simulator.admission`).
     """
@@ -58,8 +56,6 @@ class RunSetting(Document):
     kv: KvDtype | None = None
     admission_steps: dict[int, PositiveInt] = Field(default_factory=dict)
     admission_together: bool = False
-    stream_interval: PositiveInt = 1
-    one_attention_rank: bool = False
 
     def step_tokens_at(self, nominal_input: int, decoding: int, drafts: int) -> int | None:
         """Most tokens of a step of a rank with so many decoding requests, None if nothing is said.
@@ -116,13 +112,15 @@ class RecordedLengths(Document):
 class Client(Document):
     """A benchmark of its own, for rows whose workload names it.
 
-    A `clocked` one sends at even intervals; `hbm_fraction` is what its engines are started with.
+    A `clocked` one sends at even intervals; `hbm_fraction` and `kv` are what its engines are
+    started with.
     """
 
     source: str
     workload: str
     clocked: bool = False
     hbm_fraction: float | None = None
+    kv: KvDtype | None = None
 
 
 class PublishedRuns(Document):
@@ -220,6 +218,6 @@ def run_setting(
             if all(asked[key] == value for key, value in wanted.items()):
                 return setting
     client = client_of(workload)
-    return RunSetting(
-        match=Match(engine=engine), hbm_fraction=client.hbm_fraction if client else None
-    )
+    if client is None:
+        return RunSetting(match=Match(engine=engine))
+    return RunSetting(match=Match(engine=engine), hbm_fraction=client.hbm_fraction, kv=client.kv)

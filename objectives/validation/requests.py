@@ -13,9 +13,9 @@ from objectives.workload.synthetic import BLOCK_TOKENS
 from spaces.documents import validated
 from spaces.errors import InputError
 
-# Beyond 6,000 requests the rounds of a closed loop are cut to two and more.
-LEAST_REQUESTS, MOST_REQUESTS, LEAST_ROUNDS = 40, 6000, 2
-OPEN_LOOP_REQUESTS = 500
+# All rounds of a closed loop are run: its first one, in which all prompts come at once, is then as
+# small a part of the medians as it was of those that were measured.
+LEAST_REQUESTS, OPEN_LOOP_REQUESTS = 40, 500
 
 # Half-widths of uniform lengths around their mean, by what a row says of its workload: InferenceX
 # draws from [0.8, 1] of the nominal length, SGLang's own benchmark from about [0, 1].
@@ -51,8 +51,7 @@ def _request_count(setup: Setup) -> int:
         return setup.requests
     if users is None:
         return OPEN_LOOP_REQUESTS
-    asked = max(LEAST_REQUESTS, published_runs().requests_per_user * users)
-    return min(asked, max(MOST_REQUESTS, LEAST_ROUNDS * users))
+    return max(LEAST_REQUESTS, published_runs().requests_per_user * users)
 
 
 @lru_cache(maxsize=256)

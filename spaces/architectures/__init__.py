@@ -20,6 +20,7 @@ ARCHITECTURES: dict[str, Callable[[ConfigKeys], Shapes]] = {
     "DeepseekV3ForCausalLM": latent.deepseek_v3,
     "DeepseekV4ForCausalLM": latent.deepseek_v4,
     "Glm4MoeForCausalLM": grouped.glm4_moe,
+    "Glm4MoeLiteForCausalLM": latent.deepseek_v3,
     "GlmMoeDsaForCausalLM": latent.glm_moe_dsa,
     "GptOssForCausalLM": grouped.gpt_oss,
     "KimiK25ForConditionalGeneration": latent.deepseek_v3,

@@ -131,15 +131,15 @@ def qwen_dense_layers(config: ConfigKeys, layers: int) -> int:
 
 
 def minimax_m2(config: ConfigKeys) -> Shapes:
-    """MiniMax-M2: full attention, experts in every layer."""
+    """MiniMax-M2: full attention with norms over all heads, experts in every layer."""
     layers = config.count("num_hidden_layers")
+    config.only("use_qk_norm", True)
+    config.only("qk_norm_type", "per_layer")
     if any(kind != 1 for kind in config.items("attn_type_list")):
         raise config.error("only full attention (1) can be costed", "attn_type_list")
     config.only("shared_intermediate_size", 0)
-    over_heads = config.value("qk_norm_type", "per_layer") == "per_layer"
-    normed = {"norm_over_heads": over_heads and config.flag("use_qk_norm", True)}
-    (group,) = gqa(config, [0] * layers)
-    return {"attention": [group | normed], "ffn": [local_experts(config, layers)]}
+    attention = [group | {"norm_over_heads": True} for group in gqa(config, [0] * layers)]
+    return {"attention": attention, "ffn": [local_experts(config, layers)]}
 
 
 def minimax_m3(config: ConfigKeys) -> Shapes:

@@ -54,7 +54,7 @@ class GqaAttention(Document):
     it keeps all and attends to those its `index` scores highest; without an index it reuses the
     selection of an earlier layer. An `output_gate` is one more projection as wide as the queries.
     `value_head_dim` is that of the keys unless said. With `norm_over_heads` queries and keys are
-    normed over all heads at once, whose squares tensor-parallel ranks then sum.
+    normalised over all their heads, so that tensor-parallel ranks exchange sums of squares.
     """
 
     kind: Literal["gqa"] = "gqa"

@@ -118,6 +118,8 @@ def test_nothing_exceeds_the_whole_or_the_seats() -> None:
     assert bands["front_end_utilization"] == pytest.approx((0.855, 1.0))
     assert bands["aggregated_batch_p95"] == pytest.approx((12.0, 16.0))
     assert bands["aggregated_batch_mean"] == pytest.approx((3.2, 5.0))
+    few = bands_by_ratio(metrics, PLAN.at(Load(concurrency=4)), RATIOS)
+    assert few["aggregated_batch_mean"] == pytest.approx((3.2, 4.0))
 
 
 def test_of_nothing_no_factor_tells_how_far_off_it_may_be() -> None:

@@ -142,6 +142,14 @@ def test_a_small_model_with_many_requests_is_bound_by_the_host() -> None:
     assert found.resource == "host", found.shares
 
 
+def test_short_prompts_launched_one_by_one_are_bound_by_the_host() -> None:
+    plan = plan_of("llama-3.1-8b", "h100", "sglang")
+    old = plan.model_copy(update={"engine_version": "0.5.9"})
+    site = site_of("llama-3.1-8b", {"h100": 8}, engine="sglang")
+    assert bound(old, 8, 64, 2, site=site).resource == "host"
+    assert bound(plan, 8, 64, 2, site=site).resource != "host"
+
+
 def test_attention_and_experts_on_a_slow_network_are_bound_by_the_way_between_them() -> None:
     pools = (
         Pool(role="prefill", chip="h200", tp=8, replicas=4),

@@ -15,6 +15,7 @@ from plotly.offline import get_plotlyjs
 
 from objectives.goals import Objective
 from objectives.metrics import METRICS
+from objectives.provenance import Provenance
 from results.front import hypervolume_history, knee, pareto_front
 from results.report import write_report
 from results.trials import TrialRecord
@@ -262,3 +263,48 @@ def test_pools_under_several_workloads_have_a_row_for_each(tmp_path: Path) -> No
 
 def test_without_figures_of_pools_there_is_no_table_of_them(text: str) -> None:
     assert "Inside the pools" not in text
+
+
+def provenance_of(**changes: Any) -> Provenance:
+    """Few grounds, and residuals of a known chip and of an unknown one."""
+    kinds = {"quantity": "tpot", "low": 0.9, "high": 1.2, "points": 1234}
+    told: dict[str, Any] = {
+        "calibration": "the shipped calibration, fitted once",
+        "operator_costs": "fitted",
+        "corrections": [f"steps of {HOSTILE} x 1.100, from 12 points"],
+        "grounds": [
+            {"what": "h200: gemm", "status": "measured", "source": "kernel tables"},
+            {"what": "h100: experts", "status": "estimate", "source": "a guess"},
+        ],
+        "knowledge": {"h100": "pair", "h200": "chip"},
+        "residuals": [
+            kinds | {"knowledge": "pair", "low": 0.95},
+            kinds | {"knowledge": "chip", "disaggregated": True, "strained": False},
+        ],
+    }
+    return Provenance.model_validate(told | changes)
+
+
+def test_what_the_figures_rest_on_is_told(tmp_path: Path) -> None:
+    text = report(tmp_path / "report.html", provenance=provenance_of())
+    cells = Page(text).texts["td"]
+    assert "the shipped calibration, fitted once" in text
+    assert "none was read from a measured table" in text
+    assert "0.900 to 1.20" in cells and "0.950 to 1.20" not in cells  # the lesser known chip's
+    assert "1,234" in cells
+    assert "a model that the fit had not seen on the chip, pools apart, short queues" in cells
+    assert cells.count("no measured point is like it: a guess") == 2  # TTFT and throughput
+    assert "1 measured, 1 estimate" in text
+    assert {"h200: gemm", "h100: experts", "a guess"} <= set(cells)
+    assert "<script>alert" not in text
+
+
+def test_operators_read_from_measured_tables_are_told_as_such(tmp_path: Path) -> None:
+    told = provenance_of(operator_costs="measured", corrections=[])
+    text = report(tmp_path / "report.html", provenance=told)
+    assert "Operators were read from measured tables where these go." in text
+    assert "no correction for this model on these chips" in text
+
+
+def test_a_study_that_does_not_know_what_it_rests_on_has_no_such_part(text: str) -> None:
+    assert "What the figures rest on" not in text

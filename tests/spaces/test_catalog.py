@@ -38,6 +38,7 @@ WITHOUT_LM_HEAD = {
     "glm-4.5-air",
     "glm-4.6",
     "glm-4.7",
+    "glm-4.7-flash",
     "glm-5",
     "glm-5.1",
     "glm-5.2",
@@ -68,6 +69,7 @@ KV_BYTES = {
     "glm-4.5-air": (188_416, 0),
     "glm-4.6": (376_832, 0),
     "glm-4.7": (376_832, 0),
+    "glm-4.7-flash": (47 * 576 * 2, 0),
     "glm-5": (78 * (576 * 2 + 132), 0),
     "glm-5.1": (100_152, 0),
     "glm-5.2": (78 * 576 * 2 + 21 * 132, 0),
@@ -103,6 +105,7 @@ KV_BYTES = {
     "qwen3.5-122b-a10b": (12 * 2 * 2 * 256 * 2, 36 * (64 * 128 * 128 * 4 + 3 * 12288 * 2)),
     "qwen3.5-35b-a3b": (10 * 2 * 2 * 256 * 2, 30 * (32 * 128 * 128 * 4 + 3 * 8192 * 2)),
     "qwen3.5-397b-a17b": (15 * 2 * 2 * 256 * 2, 45 * (64 * 128 * 128 * 4 + 3 * 12288 * 2)),
+    "step-3.5-flash": (12 * 2 * 8 * 128 * 2, 33 * 2 * 8 * 128 * 2 * 512),
     "qwen3.8-2.4t-a95b": (23 * 2 * 4 * 256 * 2, 69 * (128 * 128 * 128 * 4 + 3 * 20480 * 2)),
 }
 
@@ -276,7 +279,7 @@ def test_every_model_says_where_it_is_from(name: str) -> None:
     model = catalog.model(name)
     assert model.name == name
     assert model.source
-    assert model.checked == "2026-11-30"
+    assert model.checked in {"2026-11-30", "2026-12-01"}
     assert "/" in model.hugging_face_id
     native = model.native_weights
     main = native.routed_experts if model.moe else native.linear

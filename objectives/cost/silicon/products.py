@@ -25,7 +25,7 @@ def measured_kernels(chip: ChipSpec) -> KernelSet:
     engines = sorted({kernel.engine for kernel in fitted.kernels})
     tables = {engine: newest_table(chip.name, engine, "gemm_perf") for engine in engines}
     kernels = (_as_measured(kernel, chip, tables[kernel.engine]) for kernel in fitted.kernels)
-    return KernelSet(chip.name, tuple(kernels))
+    return KernelSet(chip.name, tuple(kernels), "the measured tables")
 
 
 def _as_measured(kernel: FittedKernel, chip: ChipSpec, table: Table | None) -> FittedKernel:

@@ -195,12 +195,13 @@ def costs() -> Costs:
         chip: str | ChipSpec,
         *,
         engine: EngineName = "vllm",
+        release: str = "",
         precision: Precision | None = None,
         **layout: int,
     ) -> StepCosts:
         spec = MODELS[model] if isinstance(model, str) else model
         card = CHIPS[chip] if isinstance(chip, str) else chip
         pool = Pool(role="aggregated", chip=card.name, **layout)
-        return step_costs(spec, card, pool, precision or Precision(), engine)
+        return step_costs(spec, card, pool, precision or Precision(), engine, release=release)
 
     return build

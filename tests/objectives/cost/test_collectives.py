@@ -53,6 +53,16 @@ def test_exchanges_never_get_faster_with_size(
         assert (seconds > 0).all()
 
 
+def test_narrow_inputs_are_gathered_faster_and_scattered_as_before(
+    chips: dict[str, ChipSpec],
+) -> None:
+    for ranks in (8, 16):
+        machine = machine_of(chips["b200"], "trtllm")
+        scattered = np.array([1e8])
+        whole, narrow = (gather_scatter_s(machine, scattered, ranks, x) for x in (1.0, 0.28125))
+        assert 0.55 * whole < narrow < 0.75 * whole
+
+
 def test_leaving_the_scale_up_domain_costs(chips: dict[str, ChipSpec]) -> None:
     inside = machine_of(chips["gb200"], "trtllm")
     across = machine_of(chips["b200"], "trtllm")

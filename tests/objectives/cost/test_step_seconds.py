@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,7 @@ def _hand_made(stages: int = 1, window: int = 4) -> StepCosts:
         expert_s=np.tile([0.0, 1e3 * 10, 1e3 * 100], (stages, 1)),
         graph_tokens=np.array([1, 1, 2, 4, 4]),
         eager_s=1e6 * one,
+        launch_s=0.0 * one,
         decode_base_s=1e7 * one,
         decode_request_s=0.25 * one,
         decode_token_s=0.001 * one,
@@ -50,6 +53,16 @@ def test_a_chunk_takes_the_larger_of_pairs_and_reading() -> None:
     assert many == pytest.approx(
         0.125 + 1e-5 + 60 + 6e4 + 1e6 + 1e9 + 60 * 7e4 + max(multiply, 6000)
     )
+
+
+def test_a_step_with_chunks_waits_for_its_launches_and_a_decode_step_does_not() -> None:
+    plain = _hand_made(stages=2)
+    costs = replace(plain, launch_s=np.array([3e9, 0.0]))
+    decode, chunk = [RankBatch((3, 3))], [RankBatch((3,), ((2, 3),))]
+    assert step_seconds(costs, decode) == step_seconds(plain, decode)
+    first, second = step_seconds(costs, chunk)
+    assert first == 3e9 + 0.125 + 2e-5
+    assert second == step_seconds(plain, chunk)[1]  # its kernels take longer than launching them
 
 
 def test_mixed_steps_are_not_padded() -> None:

@@ -128,15 +128,18 @@ def test_a_tabled_token_takes_the_seconds_of_its_step(pool: dict[str, int]) -> N
         assert tables.decode_s[0, place] == pytest.approx(seconds, rel=1e-3)
 
 
-def test_a_prompt_alone_takes_the_seconds_of_its_chunks() -> None:
-    plan = plan_of("qwen3-32b", "h200", tp=4)
-    site = site_of("qwen3-32b", {"h200": 8})
+@pytest.mark.parametrize(("engine", "release"), [("vllm", ""), ("sglang", "0.5.9")])
+def test_a_prompt_alone_takes_the_seconds_of_its_chunks(engine: EngineName, release: str) -> None:
+    plan = plan_of("qwen3-32b", "h200", engine, tp=4)
+    plan = plan.model_copy(update={"engine_version": release})
+    site = site_of("qwen3-32b", {"h200": 8}, engine=engine)
     demand = demand_of(workload_of(input_tokens=5000))
     costs = pool_costs(plan, plan.pools[0], site)
     tables = pool_tables(plan.pools, [costs], demand, [2048], 8, alternating=False)
     chunks = [(2048, 0), (2048, 2048), (904, 4096)]
     seconds = sum(sum(step_seconds(costs, [RankBatch(chunks=(chunk,))])) for chunk in chunks)
     assert tables.chunks[0, 0, 0] == 3
+    assert costs.launch_s.any() == bool(release)
     assert tables.prompt_s[0, 0, 0, 0] == pytest.approx(seconds, rel=0.01)
 
 

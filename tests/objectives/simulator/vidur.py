@@ -60,6 +60,7 @@ def costs(data: Path, model: Model) -> StepCosts:
         expert_s=np.zeros((model.stages, len(grid) + 1)),
         graph_tokens=np.arange(BATCH_CAP + 1),
         eager_s=zeros,
+        launch_s=zeros,
         decode_base_s=zeros,
         decode_request_s=zeros,
         decode_token_s=zeros,

@@ -130,6 +130,7 @@ def costs(folder: Path, case: Case) -> StepCosts:
         expert_s=_experts(folder, case, grid)[None],
         graph_tokens=_captured(np.arange(case.seats + 1)),
         eager_s=np.array([EAGER_LAYER_S * case.layers]),
+        launch_s=zeros,
         decode_base_s=zeros,
         decode_request_s=zeros,
         decode_token_s=zeros,

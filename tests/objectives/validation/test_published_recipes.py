@@ -30,10 +30,7 @@ def start(workload: str = INFERENCEX, **changes: Any) -> Start:
 
 def test_a_recipe_says_what_a_rank_may_hold() -> None:
     assert start() == Start(
-        router="round-robin",
-        stream_interval=20,
-        seats=32,
-        prefill=Limits(step_tokens=16384, seats=16),
+        router="round-robin", seats=32, prefill=Limits(step_tokens=16384, seats=16)
     )
 
 
@@ -55,20 +52,27 @@ def test_the_recipe_of_the_load_counts(
 
 
 def test_a_row_without_a_recipe_keeps_the_router_alone() -> None:
-    alone = Start(router="round-robin", stream_interval=20)
-    assert start(users=7) == alone
-    assert start(chip="b300") == alone
-    assert start(engine="sglang", users=7).stream_interval == 1
+    assert start(users=7) == Start(router="round-robin")
+    assert start(chip="b300") == Start(router="round-robin")
 
 
 def test_other_benchmarks_keep_the_defaults() -> None:
     assert start("random, 150 requests") == Start()
 
 
-def test_data_parallel_ranks_share_the_tokens_of_a_worker() -> None:
+def test_data_parallel_ranks_share_what_a_worker_may_hold() -> None:
     found = start(engine="sglang", chip="b200", prefill="dep4", decode="1 dep8")
-    assert found.prefill.rank_step_tokens(4) == 8192
-    assert start().prefill.rank_step_tokens(4) == 16384
+    assert found.prefill.of_rank(4) == Limits(step_tokens=8192, seats=128)
+    assert start().prefill.of_rank(4) == Limits(step_tokens=16384, seats=16)
+
+
+def test_a_recipe_may_start_its_prefill_workers_with_limits_of_its_own() -> None:
+    h200 = {"engine": "sglang", "chip": "h200", "weights": "fp8", "prefill": "dep8"}
+    drafting = start(**h200, decode="6 dep8", drafts=True, users=2048)
+    assert (drafting.seats, drafting.drafts) == (16, 2)
+    assert drafting.prefill.of_rank(8) == Limits(step_tokens=8192, seats=8)
+    others = start(**h200, decode="7 dep8", drafts=True, users=2048)
+    assert others.prefill.of_rank(8) == Limits(step_tokens=20480, seats=64)
 
 
 def test_every_family_names_what_the_catalogue_knows() -> None:

@@ -1,0 +1,41 @@
+"""What a step with prefill chunks costs the host where it launches every kernel by itself."""
+
+from __future__ import annotations
+
+from objectives.cost.layers import attention_operators, feed_forward_operators, mixer_operators
+from objectives.cost.machine import SECONDS_PER_US, Machine
+from spaces.model import AttentionGroup, GqaAttention, ModelSpec, MoeFfn
+from spaces.plan import Pool
+
+
+def launch_s(machine: Machine, model: ModelSpec, pool: Pool, drafts: bool) -> float:
+    """Seconds the host needs to launch a step of all layers, 0 where CUDA graphs do.
+
+    The operators of this cost model (products, small kernels, looks at the context, routed
+    experts, exchanges) times what the host takes for one (`launches` in `overheads.yaml`).
+    """
+    rule = machine.overheads.launches.of(machine.engine, machine.chip.vendor)
+    if rule is None or rule.in_graph(machine.release, pool, drafts=drafts):
+        return 0.0
+    return operators_of_step(machine, model, pool) * rule.operator_us * SECONDS_PER_US
+
+
+def operators_of_step(machine: Machine, model: ModelSpec, pool: Pool) -> int:
+    """Operators of a forward pass through all layers on one chip, exchanges among them."""
+    exchange = int(pool.tp * pool.dp > 1)
+    found = mixer_operators(model.residual_streams) * model.parts
+    for attention in model.attention:
+        one = attention_operators(machine, attention, model.hidden_size, pool.tp)
+        found += attention.layers * (one + _exchanges(attention, pool.tp))
+    for ffn in model.ffn:
+        one = feed_forward_operators(machine, ffn, model.hidden_size, pool.tp)
+        apart = isinstance(ffn, MoeFfn) and not pool.holds_experts
+        found += ffn.layers * (one + (0 if apart else exchange))
+    return found
+
+
+def _exchanges(attention: AttentionGroup, tp: int) -> int:
+    """The sum that ends the layer, and the norm over all heads with its sum and two kernels."""
+    if tp == 1:
+        return 0
+    return 1 + 3 * (isinstance(attention, GqaAttention) and attention.norm_over_heads)
