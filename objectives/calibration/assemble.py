@@ -28,7 +28,8 @@ from objectives.validation.points import THROUGHPUT
 from spaces.calibration import Calibration, MeasuredPair, Offset, PointsRead
 from spaces.errors import InputError
 
-# Beyond so many users a simulation takes long and tells a fit little that fewer do not.
+# Beyond so many users a simulation takes long and tells a fit of constants little that fewer do
+# not; how far off predictions are it tells as well as any.
 MOST_USERS = 256
 UNCALIBRATED = Calibration()
 
@@ -55,7 +56,7 @@ def studied(
     progress: Progress | None = None,
     measured: Calibration = UNCALIBRATED,
 ) -> Study:
-    """Simulate the points that a fit uses, and once more for each constant that it moves.
+    """Simulate the points, and those that constants are fitted to once more for each constant.
 
     `measured` holds constants that stand already, of operators and of single chips. Raises
     `InputError` where no point can be predicted.
@@ -64,19 +65,27 @@ def studied(
     found = predict_all([p for p, why in reasons if why is None], progress, measured)
     others = [why for _, why in reasons if why is not None]
     base, left_out = found.predicted, _left_out(others, found)
-    if not base:
+    light = [p.point for p in base if _is_light(p)]
+    if heavy := len(base) - len(light):
+        note = f"{heavy} of more than {MOST_USERS} users: no constants are fitted to them"
+        left_out = (*left_out, note)
+    if not light:
         raise InputError(
             "a fit needs points that can be predicted",
             value="; ".join(left_out) or "none",
             remedy="docs/calibration.md says what a point needs",
         )
-    same = [p.point for p in base]
-    raised = {
-        constant.path: predict_all(same, progress, _raised(base, constant.of, measured)).predicted
-        for constant in CONSTANTS
-        if not constant.in_ttft
-    }
-    return Study(observations(base, raised), left_out)
+
+    def again(path_of: Callable[[str], str]) -> list[Predicted]:
+        told = iter(predict_all(light, progress, _raised(base, path_of, measured)).predicted)
+        return [next(told) if _is_light(p) else p for p in base]
+
+    raised = {c.path: again(c.of) for c in CONSTANTS if not c.in_ttft}
+    return Study(observations(base, raised, [_is_light(p) for p in base]), left_out)
+
+
+def _is_light(predicted: Predicted) -> bool:
+    return (predicted.point.setup.load.concurrency or 1) <= MOST_USERS
 
 
 def _unread(file: PointsFile) -> tuple[str, ...]:
@@ -86,11 +95,9 @@ def _unread(file: PointsFile) -> tuple[str, ...]:
 
 def _unfit(point: Point) -> str | None:
     """Why a fit does not use a point, or None."""
-    setup, per_chip = point.setup, point.measured.get(THROUGHPUT)
-    if (setup.load.concurrency or 1) > MOST_USERS:
-        return f"more than {MOST_USERS} users"
-    rate = None if per_chip is None else per_chip * setup.chips
-    return more_than_the_users(point.measured, rate, setup.load)
+    per_chip = point.measured.get(THROUGHPUT)
+    rate = None if per_chip is None else per_chip * point.setup.chips
+    return more_than_the_users(point.measured, rate, point.setup.load)
 
 
 def _left_out(others: Sequence[str], found: Predictions) -> tuple[str, ...]:
@@ -161,7 +168,7 @@ def calibration_of_rows(told: Observations, train: Mask, *, pair_offsets: bool) 
     Without any rows that is nothing. With `pair_offsets` the stacks that were measured get offsets
     of their own.
     """
-    if not train.any():
+    if not (train & (told.weight > 0)).any():
         return UNCALIBRATED
     strengths = chosen_strengths(told, train)
     solved = fitted(told, train, strengths)

@@ -26,9 +26,10 @@ def fitted(told: Observations, train: Mask, strengths: Strengths) -> Values:
         sum of w s^2 (2 sqrt(1 + (e / s)^2) - 2) / s^2 + sum of (x / sd)^2
 
     with e = log(measured / predicted) - J x, by iteratively reweighted least squares (soft L1).
+    Rows of no weight are left out.
     """
     solved = np.zeros(len(told.names))
-    sd = _prior(told, strengths)
+    sd, train = _prior(told, strengths), train & (told.weight > 0)
     free = sd > 0
     if not free.any() or not train.any():
         return solved

@@ -40,7 +40,7 @@ def chosen_strengths(told: Observations, train: Mask) -> Strengths:
     there are few pairs, and a richer fit wins on some of them by chance. Pairs are dealt into
     folds, by size in turn.
     """
-    pairs = told.pairs()
+    pairs, train = told.pairs(), train & (told.weight > 0)
     sizes = Counter(pair for pair, used in zip(pairs, train.tolist(), strict=True) if used)
     order = {pair: place for place, (pair, _) in enumerate(sizes.most_common())}
     number = np.array([order.get(pair, -1) for pair in pairs])

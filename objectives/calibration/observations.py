@@ -57,12 +57,15 @@ class Observations:
 
 
 def observations(
-    base: Sequence[Predicted], raised: Mapping[str, Sequence[Predicted]]
+    base: Sequence[Predicted],
+    raised: Mapping[str, Sequence[Predicted]],
+    fitted: Sequence[bool] = (),
 ) -> Observations:
     """The problem around the predictions `base`.
 
     `raised` has, for each constant that needs it, predictions of the same points with the figures
-    of all engines `RAISED` times as large.
+    of all engines `RAISED` times as large. Points that are not `fitted` (left out, all are) weigh
+    nothing: their rows only tell what remains.
     """
     names = _names(base)
     rows, jacobian, weights, scales, places, quantities = [], [], [], [], [], []
@@ -74,7 +77,7 @@ def observations(
                 continue
             rows.append(math.log(measured / predicted.values[quantity]))
             jacobian.append(_row(place, predicted, quantity, names, slopes, groups))
-            weights.append(QUANTITY_WEIGHTS[quantity])
+            weights.append(QUANTITY_WEIGHTS[quantity] if not fitted or fitted[place] else 0.0)
             scales.append(SCALES[quantity])
             places.append(place)
             quantities.append(quantity)

@@ -10,10 +10,11 @@ import pytest
 from objectives.calibration.assemble import calibration_of_rows
 from objectives.calibration.fit import fitted, pair_weights, remaining
 from objectives.calibration.held_out import chosen_strengths, held_out
-from objectives.calibration.observations import Observations
+from objectives.calibration.observations import Observations, observations
 from objectives.calibration.pair_offsets import stack_offsets, without_own_configuration
+from objectives.calibration.parameters import CONSTANTS
 from objectives.calibration.residuals import residuals, weighted_quantiles
-from spaces.calibration import Stack
+from spaces.calibration import Calibration, Stack
 from tests.objectives.calibration.problems import CHIPS, MODELS, everywhere, problem
 
 SLOW = {(MODELS[0], chip): 0.2 for chip in CHIPS}
@@ -50,6 +51,29 @@ def test_one_broken_point_moves_a_fit_less_than_its_share() -> None:
     share = 1 / 24  # of the family's points
     moved = family_offset(told, fitted(broken, all_rows(told), {"family": 5.0}), MODELS[0])
     assert 0 < moved < share * np.log(30.0) / 2
+
+
+def test_points_that_are_not_fitted_tell_the_intervals_what_remains() -> None:
+    told = problem(everywhere() | SLOW, points=20, noise=0.05)
+    slow = np.array([told.points[p].plan.model == MODELS[0] for p in told.point.tolist()])
+    aside = observations(
+        told.points,
+        {c.path: told.points for c in CONSTANTS if not c.in_ttft},
+        [p.plan.model != MODELS[0] for p in told.points],
+    )
+    assert not fitted(aside, slow, {"family": 0.5}).any()
+    assert chosen_strengths(aside, all_rows(told)) == chosen_strengths(aside, ~slow)
+    assert fitted(aside, all_rows(told), {"family": 0.5}) == pytest.approx(
+        fitted(aside, ~slow, {"family": 0.5})
+    )
+    with_them, without = (
+        next(
+            r for r in residuals(aside, rows, {}) if (r.quantity, r.knowledge) == ("tpot", "none")
+        )
+        for rows in (all_rows(told), ~slow)
+    )
+    assert with_them.high > without.high + 0.1  # they are a fifth slower than predicted
+    assert calibration_of_rows(aside, slow, pair_offsets=True) == Calibration()
 
 
 def test_a_pair_of_many_points_weighs_less_than_they_are() -> None:

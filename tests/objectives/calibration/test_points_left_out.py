@@ -23,11 +23,14 @@ def test_what_was_left_out_is_counted_in_the_notes(tmp_path: Path) -> None:
     notes = calibrated(file, command="c", fitted="2026-12-01").notes
     assert "1 rows not read: TPOT is no time in ms, it must be 0.1 to 10,000" in notes
     assert "1 left out: must be one of the catalogue's chips (Abacus)" in notes
-    assert "1 left out: more than 256 users" in notes
+    assert "1 of more than 256 users: no constants are fitted to them" in notes
     assert any(note.startswith("1 left out: throughput x TPOT is more") for note in notes)
 
 
-@pytest.mark.parametrize(("row", "reason"), [(SECONDS, "no time in ms"), (UNKNOWN, "Abacus")])
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [(SECONDS, "no time in ms"), (UNKNOWN, "Abacus"), (CROWDED, "more than 256 users")],
+)
 def test_of_no_points_at_all_the_reasons_are_told(
     tmp_path: Path, row: dict[str, object], reason: str
 ) -> None:
