@@ -46,6 +46,7 @@ def scenario_of(plan: DeploymentPlan, site: Site, seed: int = 1) -> Scenario:
         midfill_tokens=plan.midfill_tokens,
         fetch_when_faster=plan.kv.fetch == "when-faster",
         layers=site.model.layers if plan.kv.layerwise else 1,
+        prefetch=plan.kv.prefetch,
         max_queued=plan.max_queued_requests,
         try_others=plan.when_full != "reject",
         send_layers=_send_layers(plan, site),

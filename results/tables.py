@@ -205,6 +205,7 @@ def _row(trial: TrialRecord) -> dict[str, object]:
         "retention": plan.kv.retention,
         "fetch": plan.kv.fetch,
         "layerwise": plan.kv.layerwise,
+        "prefetch": plan.kv.prefetch,
         "handoff": plan.kv.handoff,
         "idle_limit_s": plan.kv.idle_limit_s,
         "midfill_threshold_tokens": plan.midfill_tokens if plan.has_midfill else None,
@@ -263,7 +264,7 @@ def _pool_column(role: Role, setting: str) -> str:
 def _columns() -> list[str]:
     own = ("chip", "engine", *_POOL_COUNTS, "kv_dtype")
     pools = [_pool_column(role, setting) for role in get_args(Role) for setting in own]
-    moves = ["retention", "fetch", "layerwise", "handoff"]
+    moves = ["retention", "fetch", "layerwise", "prefetch", "handoff"]
     tiers = [*_TIER_SIZES, *moves, "midfill_threshold_tokens"]
     drafts = ["micro_batches", "speculation_depth", "speculation_acceptance"]
     routing = ["router", "max_queued_requests", "when_full"]

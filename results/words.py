@@ -91,6 +91,8 @@ def describe_settings(plan: DeploymentPlan) -> str:
         words.append("fetched when faster than computed")
     if plan.kv.layerwise:
         words.append("fetched layer by layer")
+    if plan.kv.prefetch:
+        words.append("fetched ahead of admission")
     if plan.kv.handoff:
         words.append(f"handed over {plan.kv.handoff}")
     if plan.max_queued_requests:

@@ -389,8 +389,9 @@ def retention_has_a_tier(plan: DeploymentPlan, site: Site) -> Infeasible | None:
     if moves and not plan.kv.below_hbm:
         reason = f"retention {plan.kv.retention} needs host memory, disks or a store to move KV to"
         return Infeasible("retention", reason, 1.0)
-    if (plan.kv.fetch == "when-faster" or plan.kv.layerwise) and not plan.kv.below_hbm:
-        reason = "without a tier below HBM nothing is fetched, so `fetch` and `layerwise` are idle"
+    idle = plan.kv.fetch == "when-faster" or plan.kv.layerwise or plan.kv.prefetch
+    if idle and not plan.kv.below_hbm:
+        reason = "without a tier below HBM `fetch`, `layerwise` and `prefetch` do nothing"
         return Infeasible("retention", reason, 1.0)
     return None
 

@@ -91,6 +91,7 @@ class SpaceOptions(Document):
     retention: Several[Retention] = ("lru",)
     fetch: Several[Fetch] = ("always",)
     layerwise: Several[bool] = (False,)
+    prefetch: Several[bool] = (False,)
     handoff: Several[Handoff | None] = (None,)
     idle_limit_s: Several[PositiveFloat] = (300.0,)
     midfill_threshold_tokens: Several[PositiveInt] = (DEFAULT_MIDFILL_TOKENS,)

@@ -157,6 +157,8 @@ class KvTiers(Document):
     is apart from the host tier; without it, it is computed again.
     Prefix blocks below HBM are fetched `always`, or `when-faster` than computing them again;
     `layerwise` computes the prompt while all but the first layer of its prefix are on their way.
+    Fetching begins when a request is admitted; with `prefetch` while it waits for that, as far as
+    HBM has room.
     Between pools KV is sent `after-prefill`; `by-chunk`, each chunk of the prompt while the next
     one is computed; or `by-layer`, each layer while the next one is. Without `handoff` it is sent
     the engine's own way. The last two set a place in the decode pool aside while the prompt is
@@ -172,6 +174,7 @@ class KvTiers(Document):
     shared_gb_per_s: PositiveFloat | None = None
     fetch: Fetch = "always"
     layerwise: bool = False
+    prefetch: bool = False
     handoff: Handoff | None = None
 
     @model_validator(mode="after")

@@ -28,6 +28,7 @@ TIER_CHOICES = (
     "retention",
     "fetch",
     "layerwise",
+    "prefetch",
     "handoff",
     "idle_limit_s",
 )

@@ -24,9 +24,9 @@ from objectives.simulator.cache import (
 from objectives.simulator.flows import kv_bytes, start_flow
 from objectives.simulator.handoff import reserve
 from objectives.simulator.jit import compiled
+from objectives.simulator.prefetch import fetch_ahead, let_go, start_fetch
 from objectives.simulator.state import (
     DECODING,
-    FETCH,
     HANDED_OFF,
     NONE,
     PREFILLING,
@@ -45,7 +45,8 @@ def fill_batch(state: State, replica_id: int, flight: int) -> int:
     """Choose the tokens of the replica's next micro-batch, named `flight`.
 
     Marks each chosen request with the flight and its `step_tokens`, takes the blocks they need,
-    and admits new requests if it is time to look at the queues, or if there is nothing else to do.
+    and admits new requests if it is time to look at the queues, or if there is nothing else to do;
+    for those still waiting then it may begin to fetch.
     Returns the requests chosen, over all ranks.
     """
     look = looks_now(state, replica_id)
@@ -55,6 +56,8 @@ def fill_batch(state: State, replica_id: int, flight: int) -> int:
         chosen = _fill(state, replica_id, flight, look)
     if look and chosen > 0:
         state.replicas[replica_id].begun_steps = 0
+    if look:
+        fetch_ahead(state, replica_id)
     return chosen
 
 
@@ -97,6 +100,9 @@ def enqueue(state: State, rank_id: int, request_id: int) -> None:
         state.requests[rank.queue_tail].next = request_id
     rank.queue_tail = request_id
     rank.waiting += 1
+    fetches = state.clock[0].prefetch == 1 and state.pools[rank.pool].caching == 1
+    if fetches and rank.untried == NONE:
+        rank.untried = request_id
 
 
 @compiled
@@ -243,6 +249,8 @@ def _admit(state: State, rank_id: int) -> None:
     request = state.requests[request_id]
     rank.queue_head = request.next
     rank.waiting -= 1
+    if rank.untried == request_id:
+        rank.untried = request.next if rank.waiting > 0 else NONE
     if request.decode_rank == rank_id and request.decode_admitted_s < 0:
         reserve(state, rank_id, request_id)
         return
@@ -257,6 +265,8 @@ def _admit(state: State, rank_id: int) -> None:
     found, _, _ = matched_blocks(state, rank_id, request_id)
     private = admission_blocks(state, rank_id, request_id, found, 0)
     host, ssd, store = pin_prefix(state, rank_id, request_id, found)
+    if request.ahead_blocks > 0:
+        let_go(state, rank_id, request_id)
     take_blocks(state, rank_id, private)
     request.private_blocks = private
     # A prompt found whole still needs its last token computed, to have a next one.
@@ -265,43 +275,20 @@ def _admit(state: State, rank_id: int) -> None:
     if request.admitted_s < 0:
         request.admitted_s = clock.now_s
         rest = request.computed
-        request.host_hit = min(rest, host * clock.slot_tokens)
+        request.host_hit = min(rest, (host + request.ahead_host) * clock.slot_tokens)
         rest -= request.host_hit
-        request.ssd_hit = min(rest, ssd * clock.slot_tokens)
+        request.ssd_hit = min(rest, (ssd + request.ahead_ssd) * clock.slot_tokens)
         rest -= request.ssd_hit
-        request.store_hit = min(rest, store * clock.slot_tokens)
+        request.store_hit = min(rest, (store + request.ahead_store) * clock.slot_tokens)
         request.hbm_hit = rest - request.store_hit
     request.prefix_tokens = request.computed
-    _fetch(state, rank_id, request_id, host, ssd, store)
-
-
-@compiled
-def _fetch(state: State, rank_id: int, request_id: int, host: int, ssd: int, store: int) -> None:
-    """Bring prefix blocks in from the lower tiers, all at once; without any, go on at once.
-
-    What is fetched layer by layer holds the prompt up until the first layer is there.
-    """
-    rank = state.ranks[rank_id]
-    clock = state.clock[0]
-    request = state.requests[request_id]
-    size = clock.slot_tokens * clock.token_bytes
-    size /= clock.layers
-    rest = size * (clock.layers - 1)
-    request.fetches = (host > 0) + (ssd > 0) + (store > 0)
-    if request.fetches == 0:
-        request.usable_s = clock.now_s
-        if request.fetched_s < 0:
-            request.fetched_s = clock.now_s
+    start_fetch(state, rank_id, request_id, host, ssd, store)
+    if request.fetches > 0:
+        request.usable_s = float("inf")
         return
-    request.usable_s = float("inf")
-    request.rests = request.fetches if rest > 0 else 0
-    if host > 0:
-        start_flow(state, FETCH, request_id, rank.host_link, NONE, host * size, host * rest)
-    if ssd > 0:
-        start_flow(state, FETCH, request_id, rank.ssd_link, NONE, ssd * size, ssd * rest)
-    if store > 0:
-        way = rank.net_link, clock.store_link
-        start_flow(state, FETCH, request_id, way[0], way[1], store * size, store * rest)
+    request.usable_s = clock.now_s
+    if request.fetched_s < 0:
+        request.fetched_s = clock.now_s
 
 
 @compiled

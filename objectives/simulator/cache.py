@@ -188,6 +188,61 @@ def pin_prefix(state: State, rank_id: int, request_id: int, found: int) -> tuple
 
 
 @compiled
+def has_room(state: State, rank_id: int) -> bool:
+    """Whether a block fetched ahead of its request's admission has room that nobody misses.
+
+    It takes none from running requests, which could each still have a block, nor from a cached
+    block that was used since the first waiting request came: those are what is fetched ahead for
+    others, among them.
+    """
+    rank = state.ranks[rank_id]
+    pool = state.pools[rank.pool]
+    if available_blocks(state, rank_id) - pool.blocks_per_slot < rank.running:
+        return False
+    if rank.used_blocks + pool.blocks_per_slot <= pool.capacity_blocks:
+        return True
+    came_s = state.requests[rank.queue_head].entered_s
+    return bool(rank.oldest != NONE and state.slots[rank_id, rank.oldest].touched_s < came_s)
+
+
+@compiled
+def pin_ahead(state: State, rank_id: int, request_id: int, found: int) -> tuple[int, int, int]:
+    """Keep the first `found` prefix blocks of a waiting request while some are fetched.
+
+    Those below HBM get a slot in it, as far as there is room. Returns how many have to be fetched
+    from host memory, disk and the shared store.
+    """
+    clock, request, rank = state.clock[0], state.requests[request_id], state.ranks[rank_id]
+    chain, slots, slot_of = state.chain, state.slots[rank_id], state.slot_of[rank_id]
+    pool = state.pools[rank.pool]
+    host, ssd, store, kept = 0, 0, 0, 0
+    while kept < found:
+        block = chain[request.chain_start + kept]
+        if _in_hbm(clock, slots, slot_of[block]):
+            _refer(clock, rank, slots, slot_of[block])
+        else:
+            if slot_of[block] != NONE:  # in HBM, but forgotten
+                _evict(state, rank_id, slot_of[block], False)
+            level = level_with(state, rank_id, block)
+            if level == NONE or not has_room(state, rank_id):
+                break  # those before it may have pushed it out of its tier
+            touch(state, tier_of(state, rank_id, level), block)
+            if rank.used_blocks + pool.blocks_per_slot > pool.capacity_blocks:
+                _evict(state, rank_id, rank.oldest, clock.retention == LRU)
+            rank.used_blocks += pool.blocks_per_slot
+            rank.peak_blocks = max(rank.peak_blocks, rank.used_blocks)
+            slots[_new_slot(clock, rank, slots, slot_of, block)].references = 1
+            host += level == HOST
+            ssd += level == SSD
+            store += level == STORE
+        kept += 1
+    start_writes(state, rank_id)
+    request.ahead_blocks = kept
+    request.ahead_host, request.ahead_ssd, request.ahead_store = host, ssd, store
+    return host, ssd, store
+
+
+@compiled
 def share_prompt(state: State, rank_id: int, request_id: int) -> None:
     """Put the prompt blocks a request has just computed into the cache, still referred to by it.
 

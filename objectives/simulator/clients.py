@@ -74,7 +74,7 @@ def end_turn(state: State, request_id: int) -> None:
     while child != NONE:
         turn = state.requests[child]
         if turn.tool_s > 0 and state.stations[TOOL].cores > 0:
-            push(state, clock.now_s + turn.gap_s - turn.tool_s, TOOL_CALL, child, 0)
+            push(state, clock.now_s + (turn.gap_s - turn.tool_s), TOOL_CALL, child, 0)
         else:
             push(state, clock.now_s + turn.gap_s, SEND, child, 0)
         child = turn.next_sibling

@@ -8,6 +8,7 @@ from objectives.simulator.handoff import send_computed
 from objectives.simulator.jit import compiled
 from objectives.simulator.leaps import cut_leap, interrupt, is_closed
 from objectives.simulator.passing_on import end_hand_off, release_source
+from objectives.simulator.prefetch import let_go, may_fetch_ahead
 from objectives.simulator.state import (
     COPY_IN,
     COPY_OUT,
@@ -22,6 +23,7 @@ from objectives.simulator.state import (
     SWAP_IN,
     SWAP_OUT,
     TIER_WRITE,
+    WAITING,
     State,
 )
 from objectives.simulator.tiers import end_write
@@ -43,7 +45,9 @@ def settle_flow(state: State) -> None:
     elif purpose == FETCH:
         request = state.requests[request_id]
         request.fetches -= 1
-        if request.fetches == 0:
+        if request.phase == WAITING:
+            _settle_ahead(state, request_id)
+        elif request.fetches == 0:
             request.usable_s = state.clock[0].now_s
             if request.fetched_s < 0:
                 request.fetched_s = request.usable_s
@@ -52,7 +56,9 @@ def settle_flow(state: State) -> None:
     elif purpose == FETCH_REST:
         request = state.requests[request_id]
         request.rests -= 1
-        if request.rests == 0:
+        if request.phase == WAITING:
+            _settle_ahead(state, request_id)
+        elif request.rests == 0:
             send_computed(state, request_id)
             if request.phase == HELD:
                 interrupt(state, state.ranks[request.rank].replica)
@@ -60,6 +66,19 @@ def settle_flow(state: State) -> None:
         _settle_write(state, request_id)
     elif purpose in (SWAP_OUT, SWAP_IN):
         _settle_swap(state, request_id, purpose)
+
+
+@compiled
+def _settle_ahead(state: State, request_id: int) -> None:
+    """Once all that is fetched ahead is there it keeps no room any more."""
+    request = state.requests[request_id]
+    if request.fetches + request.rests > 0:
+        return
+    rank_id = request.rank
+    let_go(state, rank_id, request_id)
+    if may_admit(state, rank_id) or may_fetch_ahead(state, rank_id):
+        replica_id = state.ranks[rank_id].replica
+        cut_leap(state, replica_id, is_closed(state, replica_id))
 
 
 @compiled

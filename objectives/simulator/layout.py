@@ -136,6 +136,7 @@ def _clock(
     clock.midfill_tokens = scenario.midfill_tokens
     clock.fetch_when_faster = scenario.fetch_when_faster
     clock.layers = scenario.layers
+    clock.prefetch = scenario.prefetch
     clock.queue_limit = scenario.max_queued or 0
     clock.try_others = scenario.try_others
     clock.send_layers = scenario.send_layers
@@ -157,15 +158,15 @@ def _set_margins(clock: np.recarray, scenario: Scenario, workload: Workload) -> 
 
     At the end of a step every request of a replica may end, which sends the turns that wait for
     it, begins a session, sends a part of its KV and lets the next one ask the decode pool; others
-    may be swapped out, or admitted, each with one flow from every tier. A rank begins to write to
-    each tier at most once.
+    may be swapped out, or admitted, each with one flow from every tier, and as many may be fetched
+    for ahead. A rank begins to write to each tier at most once.
     """
     ranks = sum(pool.replicas * pool.ranks for pool in scenario.pools)
     seats = max(pool.ranks * pool.seats for pool in scenario.pools)
     waiting = workload.parent[workload.parent != NONE]
     turns = int(np.bincount(waiting).max(initial=0)) if len(waiting) else 0
     clock.event_margin = seats * (turns + 6) + 64
-    clock.flow_margin = seats * 10 + ranks * LEVELS + 64
+    clock.flow_margin = seats * 13 + ranks * LEVELS + 64
 
 
 def _first_events(clock: np.recarray, sessions: int) -> np.recarray:

@@ -69,6 +69,7 @@ def rank_rows(scenario: Scenario) -> np.recarray:
     for name in (
         "queue_head",
         "queue_tail",
+        "untried",
         "oldest",
         "newest",
         "host_tier",

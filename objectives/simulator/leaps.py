@@ -11,17 +11,19 @@ from objectives.simulator.batching import enqueue
 from objectives.simulator.events import push
 from objectives.simulator.gaps import leap_seconds
 from objectives.simulator.jit import compiled
+from objectives.simulator.prefetch import may_fetch_ahead
 from objectives.simulator.state import DECODING, NONE, PREFILLING, STEP_END, WAKE, State
 
 
 @compiled
 def join(state: State, rank_id: int, request_id: int) -> None:
-    """Queue a request on a rank; a leap that could let it in is cut short."""
+    """Queue a request on a rank; a leap that could let it in, or fetch for it, is cut short."""
     rank = state.ranks[rank_id]
     alone = rank.waiting == 0
     enqueue(state, rank_id, request_id)
     unsure = state.clock[0].fetch_when_faster == 1  # another flow may let it in during the leap
-    if alone and (unsure or may_admit(state, rank_id)):
+    comes_in = alone and (unsure or may_admit(state, rank_id))
+    if comes_in or may_fetch_ahead(state, rank_id):
         cut_leap(state, rank.replica, is_closed(state, rank.replica))
 
 

@@ -91,9 +91,10 @@ class Scenario:
     the next turn of its session (the chat template gives it back unchanged). Cached blocks are
     forgotten after `idle_limit_s` without use. With `fetch_when_faster` prefix blocks below HBM
     are computed again where that would take less. A prefix of `layers` layers is fetched layer by
-    layer, the later ones while the prompt is computed. Turns with at most `midfill_tokens`
-    uncached tokens go to the midfill pool. `acceptance` are the rates of the draft positions; how
-    many steps each answer takes with them is drawn from `seed`.
+    layer, the later ones while the prompt is computed. With `prefetch` a rank fetches for requests
+    that wait, as far as HBM has room that nobody misses (`prefetch.py`). Turns with at most
+    `midfill_tokens` uncached tokens go to the midfill pool. `acceptance` are the rates of the
+    draft positions; how many steps each answer takes with them is drawn from `seed`.
     At most `max_queued` requests wait at a rank that prompts enter (None: any number); with
     `try_others` one that finds no room there goes to another rank of the pool. A chunk of a prompt
     is sent to the decode pool in `send_layers` parts, 0 being whole prompts at their end.
@@ -113,6 +114,7 @@ class Scenario:
     midfill_tokens: int = 0
     fetch_when_faster: bool = False
     layers: int = 1
+    prefetch: bool = False
     max_queued: int | None = None
     try_others: bool = True
     send_layers: int = 0

@@ -76,6 +76,10 @@ REQUEST = np.dtype(
         ("flight", "i8"),  # micro-batch it is in at present, or NONE
         ("step_tokens", "i8"),  # its tokens in that micro-batch
         ("usable_s", "f8"),  # its KV is on the rank from then on
+        ("ahead_blocks", "i8"),  # leading prefix blocks kept in HBM while others are fetched ahead
+        ("ahead_host", "i8"),  # blocks fetched ahead from host memory,
+        ("ahead_ssd", "i8"),
+        ("ahead_store", "i8"),
         ("fetches", "i8"),  # flows that still bring the first layer of parts of it,
         ("rests", "i8"),  # and the other layers, while it is computed
         ("last_token_s", "f8"),
@@ -126,6 +130,8 @@ RANK = np.dtype(
         ("host_link", "i8"),  # to host memory,
         ("ssd_link", "i8"),  # to the local disk,
         ("copy_link", "i8"),  # and through memory, where KV is staged and converted
+        ("untried", "i8"),  # first waiting request that nothing was fetched ahead for yet, or NONE
+        ("fetching_ahead", "i8"),  # waiting requests for which flows are under way
         ("held", "i8"),  # prompts that wait for the last layers of their prefix
         ("match_request", "i8"),  # whose prefix was looked for last,
         ("match_version", "i8"),  # in which state of the caches,
@@ -280,6 +286,7 @@ CLOCK = np.dtype(
         ("midfill_tokens", "i8"),  # most uncached tokens of a turn for the midfill pool
         ("fetch_when_faster", "i8"),  # blocks below HBM are computed again where that takes less
         ("layers", "i8"),  # fetched one after the other while the prompt is computed; 1: together
+        ("prefetch", "i8"),  # prefixes are fetched ahead for requests that wait
         ("cache_version", "i8"),  # counts changes of what the caches hold
         ("store_tier", "i8"),  # in State.tiers, or NONE
         ("store_link", "i8"),

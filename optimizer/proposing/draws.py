@@ -226,6 +226,7 @@ def _answer(plan: DeploymentPlan, name: str) -> object:
         "retention": plan.kv.retention,
         "fetch": plan.kv.fetch,
         "layerwise": plan.kv.layerwise,
+        "prefetch": plan.kv.prefetch,
         "handoff": plan.kv.handoff,
         "idle_limit_s": plan.kv.idle_limit_s,
         "midfill_threshold_tokens": plan.midfill_tokens,

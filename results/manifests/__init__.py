@@ -119,14 +119,15 @@ def _check_tiers(plan: DeploymentPlan, target: str) -> None:
             remedy="leave it out",
         )
     kept_simple = plan.kv.retention == "lru" and plan.kv.fetch == "always"
-    if plan.kv.shared_gb or plan.kv.ssd_gb_per_chip or plan.kv.layerwise or not kept_simple:
+    fetched_simply = not (plan.kv.layerwise or plan.kv.prefetch)
+    if plan.kv.shared_gb or plan.kv.ssd_gb_per_chip or not (kept_simple and fetched_simply):
         raise InputError(
             f"target {target} has no flags for KV on disks or in a shared store, a retention "
-            "other than lru, or fetching otherwise than always and whole",
+            "other than lru, or fetching otherwise than always, whole and at admission",
             key="kv",
             value=plan.kv.model_dump(exclude_defaults=True),
             remedy="choose a point with `ssd_gb_per_chip` and `shared_gb` 0, retention lru, fetch "
-            "always and no `layerwise`",
+            "always, no `layerwise` and no `prefetch`",
         )
 
 

@@ -38,7 +38,7 @@ def test_blocks_of_short_requests_hold_their_windows() -> None:
 
 
 def test_tiers_reach_the_simulator() -> None:
-    kv = KvTiers(ssd_gb_per_chip=1000, fetch="when-faster", layerwise=True)
+    kv = KvTiers(ssd_gb_per_chip=1000, fetch="when-faster", layerwise=True, prefetch=True)
     plain = plan_of("llama-3.3-70b", "h200", tp=4)
     site = site_of("llama-3.3-70b", {"h200": 4})
     scenario = scenario_of(plain.model_copy(update={"kv": kv}), site)
@@ -47,8 +47,8 @@ def test_tiers_reach_the_simulator() -> None:
     assert pool.ssd_tokens == int(4 * 1000e9 / token_bytes)
     drive = catalog.chip("h200").known("nvme_gb_per_s") * 1e9
     assert pool.ssd_s_per_token == pytest.approx(token_bytes / (4 * drive))
-    assert scenario.fetch_when_faster
+    assert scenario.fetch_when_faster and scenario.prefetch
     assert scenario.layers == 80
     without = scenario_of(plain, site)
-    assert (without.fetch_when_faster, without.layers) == (False, 1)
+    assert (without.fetch_when_faster, without.layers, without.prefetch) == (False, 1, False)
     assert without.pools[0].ssd_tokens == 0

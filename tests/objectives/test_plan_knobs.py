@@ -115,6 +115,7 @@ KV: dict[str, tuple[Changes, Any, Any]] = {
     "shared_gb_per_s": (STORE, 10.0, 20.0),
     "fetch": ({}, "always", "when-faster"),
     "layerwise": ({}, False, True),
+    "prefetch": ({}, False, True),
     "handoff": ({}, "after-prefill", "by-layer"),
 }
 LOAD: dict[str, tuple[Any, Any]] = {

@@ -189,7 +189,9 @@ def test_disks_without_a_known_rate_are_refused() -> None:
         assert known or "nvme_gb_per_s" in str(refusal)
 
 
-@pytest.mark.parametrize("idle", [{"fetch": "when-faster"}, {"layerwise": True}], ids=str)
+@pytest.mark.parametrize(
+    "idle", [{"fetch": "when-faster"}, {"layerwise": True}, {"prefetch": True}], ids=str
+)
 def test_a_way_of_fetching_needs_something_to_fetch_from(idle: dict[str, Any]) -> None:
     site = site_of("llama-3.1-8b", {"h200": 1})
     plan = plan_of("llama-3.1-8b", "h200")

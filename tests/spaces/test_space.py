@@ -34,6 +34,7 @@ SPACES = {
             ssd_gb_per_chip=(0.0, 2000.0),
             fetch=("always", "when-faster"),
             layerwise=(False, True),
+            prefetch=(False, True),
             swap_gb_per_chip=(0.0, 50.0),
             handoff=(None, "by-layer"),
             max_queued_requests=(None, 64),

@@ -198,8 +198,10 @@ def _slots_are_counted(state: State, rank_id: int, here: list[int], leaving: lis
     rank, slots, slot_of = state.ranks[rank_id], state.slots[rank_id], state.slot_of[rank_id]
     blocks = np.flatnonzero(slot_of != NONE)
     references: Counter[int] = Counter()
+    assert rank.fetching_ahead == sum(state.requests[r].ahead_blocks > 0 for r in here)
     for request, shared in [
         *((state.requests[r], state.requests[r].shared_blocks) for r in here),
+        *((state.requests[r], state.requests[r].ahead_blocks) for r in here),
         *((state.requests[r], state.requests[r].source_shared) for r in leaving),
     ]:
         references.update(state.chain[request.chain_start :][:shared].tolist())

@@ -59,6 +59,10 @@ class Request:
     fetches: int = 0
     rests: int = 0
     rank: Rank | None = None
+    entered_s: float = 0.0
+    tried: bool = False  # to fetch for it while it waited
+    ahead: int = 0  # leading blocks kept in HBM meanwhile
+    ahead_below: list[int] = field(default_factory=lambda: [0, 0, 0])
     preemptions: int = 0
     decode_rank: Rank | None = None  # asked for a place before the prompt ends
     decode_private: int = 0
@@ -78,6 +82,7 @@ class Rank:
     reserved: int = 0  # seats kept for requests whose prompts are computed elsewhere
     used: int = 0
     swapped: int = 0  # tokens of preempted requests in host memory
+    fetching_ahead: int = 0  # waiting requests whose prefixes are on their way
     references: dict[int, int] = field(default_factory=dict)  # cached block -> requests on it
     idle: OrderedDict[int, float] = field(default_factory=OrderedDict)  # oldest first, since when
     tiers: list[Tier] = field(default_factory=list)  # host memory, disk, shared store
@@ -319,7 +324,7 @@ class ReferenceSimulator:
     def go_on(self, turn: Request) -> None:
         """A turn is sent after its pause, or when the tool at the end of the pause is done."""
         if self.tools.cores and turn.tool_s > 0:
-            call_s = self.now_s + turn.gap_s - turn.tool_s
+            call_s = self.now_s + (turn.gap_s - turn.tool_s)
             self.at(call_s, TOOL_CALL, turn.number, lambda: self.call_tool(turn))
         else:
             send_s = self.now_s + turn.gap_s
@@ -327,6 +332,7 @@ class ReferenceSimulator:
 
     def enter(self, request: Request) -> None:
         request.target = request.input
+        request.entered_s = self.now_s
         chosen = self.route(request)
         rank = self.with_room(chosen)
         if rank is None:
@@ -576,6 +582,9 @@ class ReferenceSimulator:
         if not chosen and not look:
             look = True
             chosen = self.fill_batch(replica, flight, look)
+        if look:
+            for rank in replica.ranks:
+                self.fetch_ahead(rank)
         self.ask_decode_pool(replica)
         if not chosen:
             return
@@ -766,6 +775,9 @@ class ReferenceSimulator:
             self.start_flow("swap in", request, [rank.links[0]], self.kv_bytes(request))
             return True
         below = self.pin(rank, found)
+        request.tried = True
+        if request.ahead:
+            self.let_go(rank, request)
         self.take(rank, private)
         request.shared, request.private = len(found), private
         request.computed = min(len(found) * self.slot_tokens, request.target - 1)
@@ -776,19 +788,18 @@ class ReferenceSimulator:
             request.times["admitted"] = self.now_s
             rest = request.computed
             for level, blocks in enumerate(below):
+                blocks += request.ahead_below[level]
                 request.hits_below[level] = min(rest, blocks * self.slot_tokens)
                 rest -= request.hits_below[level]
             request.hbm_hit = rest
         self.fetch(rank, request, below)
+        request.usable_s = math.inf if request.fetches else self.now_s
+        if not request.fetches:
+            request.times.setdefault("fetched", self.now_s)
         return True
 
     def fetch(self, rank: Rank, request: Request, below: list[int]) -> None:
-        request.fetches = sum(blocks > 0 for blocks in below)
-        if request.fetches == 0:
-            request.usable_s = self.now_s
-            request.times.setdefault("fetched", self.now_s)
-            return
-        request.usable_s = math.inf
+        request.fetches += sum(blocks > 0 for blocks in below)
         for level, blocks in enumerate(below):
             if blocks:
                 links = [rank.links[level]] + [self.store_link] * (level == 2)
@@ -796,6 +807,57 @@ class ReferenceSimulator:
                 rest = size * (self.scenario.layers - 1)
                 request.rests += rest > 0
                 self.start_flow("fetch", request, links, size, rest)
+
+    def fetch_ahead(self, rank: Rank) -> None:
+        """Fetch for those who wait, each once, as soon as there is room that nobody misses."""
+        if not (self.scenario.prefetch and rank.replica.entry and self.sharing):
+            return
+        for request in rank.queue:
+            if request.tried:
+                continue
+            if rank.fetching_ahead >= rank.setup.seats or not self.has_room(rank):
+                return
+            request.tried = True
+            found = self.match(rank, request)
+            if not all(self.in_hbm(rank, block) for block in found):
+                request.rank = rank
+                rank.fetching_ahead += 1
+                self.fetch(rank, request, self.pin_ahead(rank, request, found))
+                if not request.fetches:
+                    self.let_go(rank, request)
+
+    def has_room(self, rank: Rank) -> bool:
+        if self.available(rank) - self.slot_blocks < len(rank.seats):
+            return False
+        if rank.used + self.slot_blocks <= rank.setup.kv_blocks:
+            return True
+        return min(rank.idle.values(), default=math.inf) < rank.queue[0].entered_s
+
+    def pin_ahead(self, rank: Rank, request: Request, found: tuple[int, ...]) -> list[int]:
+        for block in found:
+            if self.in_hbm(rank, block):
+                rank.references[block] += 1
+                rank.idle.pop(block, None)
+            else:
+                if block in rank.references:
+                    self.evict(rank, block, keep=False)
+                level = self.level(rank, block)
+                if level is None or not self.has_room(rank):
+                    break
+                self.touch(rank.tiers[level], block)
+                if rank.used + self.slot_blocks > rank.setup.kv_blocks:
+                    self.evict(rank, next(iter(rank.idle)), self.scenario.retention == "lru")
+                rank.used += self.slot_blocks
+                rank.references[block] = 1
+                request.ahead_below[level] += 1
+            request.ahead += 1
+        self.start_writes(rank)
+        return request.ahead_below
+
+    def let_go(self, rank: Rank, request: Request) -> None:
+        self.release(rank, request, request.ahead, 0)
+        request.ahead = 0
+        rank.fetching_ahead -= 1
 
     # the end of a step
 
@@ -1062,6 +1124,9 @@ class ReferenceSimulator:
         elif first.purpose == "fetch rest":
             assert request is not None
             request.rests -= 1
+            if request.phase == "waiting":
+                self.settle_ahead(request)
+                return
             self.send_computed(request)
             if request.rests == 0 and request.phase == "held":
                 assert request.rank is not None
@@ -1087,11 +1152,19 @@ class ReferenceSimulator:
 
     def end_fetch(self, request: Request) -> None:
         request.fetches -= 1
-        if request.fetches == 0:
+        if request.phase == "waiting":
+            self.settle_ahead(request)
+        elif request.fetches == 0:
             assert request.rank is not None
             request.usable_s = self.now_s
             request.times.setdefault("fetched", self.now_s)
             self.send_computed(request)
+            self.wake(request.rank.replica)
+
+    def settle_ahead(self, request: Request) -> None:
+        if request.fetches + request.rests == 0:
+            assert request.rank is not None
+            self.let_go(request.rank, request)
             self.wake(request.rank.replica)
 
     def start_decoding(self, request: Request) -> None:

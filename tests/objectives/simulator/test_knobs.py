@@ -134,6 +134,9 @@ SCENARIO: dict[str, Case] = {
     "midfill_tokens": Case(0, 200, THREE, scenario={"store": STORE, "retention": "write-through"}),
     "fetch_when_faster": Case(False, True, pool=tiered("host") | {"host_s_per_token": 1e-3}),
     "layers": Case(1, 8, pool=tiered("host")),
+    "prefetch": Case(
+        False, True, pool=tiered("host") | {"seats": 1, "kv_blocks": 100, "host_s_per_token": 1e-4}
+    ),
     "max_queued": Case(None, 1, pool={"seats": 2}),
     "try_others": Case(
         True,

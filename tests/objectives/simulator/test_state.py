@@ -14,12 +14,13 @@ import numba
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from objectives.simulator import RequestRecords
 from objectives.simulator.records import Seconds
 from tests.conftest import REPOSITORY
 from tests.objectives.simulator.audit import audited
-from tests.objectives.simulator.worlds import World, worlds
+from tests.objectives.simulator.worlds import World, crowded_worlds, worlds
 
 INTERPRETED = bool(numba.config.DISABLE_JIT)
 
@@ -40,8 +41,8 @@ def test_the_laws_of_the_state_hold_where_its_source_is_interpreted() -> None:
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="run by the test above")
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(worlds(most_requests=10))
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(worlds(most_requests=10), crowded_worlds(most_requests=10)))
 def test_every_moment_is_in_order(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
     """Clock, requests, blocks, references and idleness; and Little's law in each pool.
 

@@ -13,9 +13,10 @@ from objectives.cost.step_costs import SplitDecode, StepCosts
 from objectives.simulator.scenario import HostSetup, KvOnLink, PoolSetup, Scenario, SharedStore
 from objectives.workload.load import OfferedLoad
 from objectives.workload.workload import APPEND, FIRST, Workload
-from spaces.plan import Role, Router
+from spaces.plan import Retention, Role, Router
 
 World = tuple[Scenario, Workload, OfferedLoad]
+WRITING: tuple[Retention, ...] = ("offload-at-turn-end", "write-through", "lru")
 T = TypeVar("T")
 
 TOPOLOGIES: tuple[tuple[Role, ...], ...] = (
@@ -166,6 +167,7 @@ def worlds(
         midfill_tokens=draw(st.integers(1, 79)),
         fetch_when_faster=draw(_mostly(False)),
         layers=draw(st.sampled_from([1, 1, 4])),
+        prefetch=draw(st.booleans()),
         max_queued=draw(st.sampled_from([None, None, 1, 3, 6])),
         try_others=draw(st.booleans()),
         send_layers=draw(st.sampled_from([0, 1, 6])),
@@ -174,6 +176,33 @@ def worlds(
     )
     hosts, workload = draw(_hosts(workload))
     return replace(scenario, hosts=hosts), workload, draw(_loads(workload))
+
+
+@st.composite
+def crowded_worlds(draw: st.DrawFn, most_requests: int = 27) -> World:
+    """Worlds with few seats and room below HBM, where prefixes are fetched for those who wait."""
+    scenario, workload, load = draw(
+        worlds(most_requests).filter(lambda world: world[1].block_tokens > 0)
+    )
+    setups = [
+        replace(
+            setup,
+            seats=draw(st.integers(1, 2)),
+            kv_blocks=setup.kv_blocks * draw(st.sampled_from([1, 2, 4])),
+            host_tokens=draw(st.sampled_from([64, 400])),
+            host_s_per_token=draw(st.sampled_from([1e-5, 1e-3])),
+        )
+        for setup in scenario.pools
+    ]
+    crowded = replace(
+        scenario,
+        pools=tuple(setups),
+        prefix_caching=True,
+        retention=draw(st.sampled_from(WRITING)),
+        max_queued=None,
+        prefetch=True,
+    )
+    return crowded, workload, load
 
 
 @st.composite
