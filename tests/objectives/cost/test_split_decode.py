@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from objectives.cost import StepCosts, split_step_costs, step_costs
+from objectives.cost import RankBatch, StepCosts, split_step_costs, step_costs, step_seconds
 from objectives.cost.machine import machine_of
 from objectives.cost.operators import routed_experts_s
 from spaces import catalog
 from spaces.chip import ChipSpec, Fact
 from spaces.plan import Pool, Precision
+from spaces.precision import ComputeDtype
 from spaces.speculation import Speculation
 
 MODEL = catalog.model("deepseek-v3")
@@ -184,3 +187,51 @@ def test_the_slowest_rank_of_one_draw_sets_the_layer(tokens: int) -> None:
     pool = EXPERTS.model_copy(update={"tp": ranks, "ep": ranks})
     told = routed_experts_s(machine, moe, 7168, pool, "fp8", np.array([float(tokens)]))
     assert float(told[0]) == pytest.approx(np.mean(slowest), rel=0.05)
+
+
+CONTEXT = 4000.0
+
+
+def seconds_a_step(costs: StepCosts, ranks: int, requests: int) -> float:
+    """A decode step of so many requests on each rank."""
+    return sum(step_seconds(costs, [RankBatch((CONTEXT,) * requests, ())] * ranks))
+
+
+@pytest.mark.parametrize(
+    ("name", "chip_name", "weights"),
+    [("deepseek-v3", "h200", "fp8"), ("qwen3-235b-a22b", "h200", "bf16")],
+)
+def test_experts_apart_gain_most_below_the_knee_and_nothing_beyond_it(
+    name: str, chip_name: str, weights: ComputeDtype
+) -> None:
+    """MegaScale-Infer (arXiv 2504.02263): experts apart serve a larger batch together.
+
+    That saves reads of weights, up to the batch from which on experts compute as long as they
+    read: peak FLOP/s over bandwidth, times bytes per weight over two FLOPs, tokens on each expert.
+    Beyond that as many chips of one kind are better kept together, where all do both.
+    """
+    model, chip = catalog.model(name), catalog.chip(chip_name)
+    assert model.moe is not None
+    width = 1 if weights == "fp8" else 2
+    knee = chip.peak_flops(weights) / chip.hbm_bytes_per_s * width / 2
+    many: dict[str, Any] = {"chip": chip_name, "max_num_seqs": 8192}
+    together = step_costs(
+        model, chip, Pool(role="decode", dp=8, ep=8, **many), Precision(), "vllm"
+    )
+    experts = Pool(role="decode-experts", chip=chip_name, tp=8, ep=8)
+    gains: dict[float, float] = {}
+    for attention_chips in (8, 16, 24):
+        attention = Pool(role="decode-attention", dp=attention_chips, **many)
+        for parts in (1, 2, 3):
+            apart = split_step_costs(
+                model, (attention, chip), (experts, chip), Precision(), "vllm", parts
+            )
+            for requests in (6, 48, 96, 192, 768, 3072):  # on each chip, either way
+                of_rank = requests * (attention_chips + 8) // attention_chips
+                gain = seconds_a_step(together, 8, requests) / seconds_a_step(
+                    apart, attention_chips, of_rank
+                )
+                on_expert = 8 * requests * model.moe.top_k / model.moe.routed_experts
+                gains[on_expert] = max(gains.get(on_expert, 0.0), gain)
+    assert max(gains, key=lambda batch: gains[batch]) < knee < max(gains)
+    assert all(gain < 1 for batch, gain in gains.items() if batch > knee)

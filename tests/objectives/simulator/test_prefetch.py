@@ -86,7 +86,7 @@ def test_where_memory_is_full_of_work_nothing_is_fetched_ahead() -> None:
     assert ahead.fetch_s[SECOND] > 0
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(crowded_worlds())
 def test_every_request_fares_as_in_the_step_by_step_simulator(world: World) -> None:
     plain, fast = both(world)
@@ -94,7 +94,7 @@ def test_every_request_fares_as_in_the_step_by_step_simulator(world: World) -> N
         assert_same(request, fast.requests)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(crowded_worlds())
 def test_hits_and_times_are_accounted_for(world: World) -> None:
     records = simulate(*world).requests
