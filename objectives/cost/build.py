@@ -123,7 +123,8 @@ class _Assembly:
         shares = np.array(stage_layers(self.model.layers, self.pool.pp)) / self.model.layers
         context = self._context()
         overhead = self.machine.engine_overhead
-        launch = launch_s(self.machine, self.model, self.pool, self.drafting.layer is not None)
+        drafts, experts = self.drafting.layer is not None, self._weights("routed_experts")
+        launch = launch_s(self.machine, self.model, self.pool, experts, drafts)
         # A host that launches every kernel itself leaves no graph whose replay could be lost.
         eager = 0.0 if launch else self.model.parts / 2 * overhead.eager_layer_us * SECONDS_PER_US
         return StepCosts(

@@ -6,16 +6,28 @@ from objectives.cost.layers import attention_operators, feed_forward_operators, 
 from objectives.cost.machine import SECONDS_PER_US, Machine
 from spaces.model import AttentionGroup, GqaAttention, ModelSpec, MoeFfn
 from spaces.plan import Pool
+from spaces.precision import Dtype
+
+# Formats in which FlashInfer's kernels choose the experts themselves on Blackwell; gpt-oss (mxfp4)
+# calls them so that a graph can hold them.
+_CHOSEN_BY_KERNEL: tuple[Dtype, ...] = ("fp8", "nvfp4")
 
 
-def launch_s(machine: Machine, model: ModelSpec, pool: Pool, drafts: bool) -> float:
+def launch_s(
+    machine: Machine, model: ModelSpec, pool: Pool, experts: Dtype, drafts: bool
+) -> float:
     """Seconds the host needs to launch a step of all layers, 0 where CUDA graphs do.
 
     The operators of this cost model (products, small kernels, looks at the context, routed
     experts, exchanges) times what the host takes for one (`launches` in `overheads.yaml`).
+    `experts` is the format of routed experts.
     """
     rule = machine.overheads.launches.of(machine.engine, machine.chip.vendor)
-    if rule is None or rule.in_graph(machine.release, pool, drafts=drafts):
+    if rule is None:
+        return 0.0
+    blackwell = machine.chip.fp4_tflops is not None and experts in _CHOSEN_BY_KERNEL
+    own = model.moe is not None and blackwell and not machine.runs_triton(experts)
+    if rule.in_graph(machine.release, pool, drafts=drafts, vendor_experts=own):
         return 0.0
     return operators_of_step(machine, model, pool) * rule.operator_us * SECONDS_PER_US
 

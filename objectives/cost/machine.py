@@ -137,7 +137,7 @@ class Machine:
         does not, so the least of the chip's formats counts for all.
         """
         triton = self.achieved.experts.triton
-        if triton and weights in triton.formats and self._runs_triton(weights):
+        if triton and weights in triton.formats and self.runs_triton(weights):
             return triton.formats[weights]
         formats = self.achieved.experts.formats
         chosen = weights
@@ -153,7 +153,8 @@ class Machine:
         norms = self.overheads.norms
         return tp == 1 or norms.apart(self.engine, self.release, self.model, self.chip.vendor)
 
-    def _runs_triton(self, weights: Dtype) -> bool:
+    def runs_triton(self, weights: Dtype) -> bool:
+        """Whether the engine runs the model's routed experts in the portable Triton kernel."""
         rules = self.overheads.triton_experts.rules
         return any(r.concerns(self.engine, self.release, self.model, weights) for r in rules)
 

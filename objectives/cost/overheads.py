@@ -111,22 +111,28 @@ class LaunchRule(Document):
     """Prefill steps of an engine on a vendor's chips whose kernels the host launches one by one.
 
     An operator of the cost model takes the host `operator_us`. Releases from `graphs_since` on
-    replay CUDA graphs where the rest allows it (`in_graph`).
+    replay CUDA graphs where the rest allows it (`in_graph`), before `graphs_wider_since` in fewer
+    places.
     """
 
     engine: EngineName
     vendor: str
     operator_us: float
     graphs_since: str
+    graphs_wider_since: str
 
-    def in_graph(self, release: str, pool: Pool, *, drafts: bool) -> bool:
+    def in_graph(self, release: str, pool: Pool, *, drafts: bool, vendor_experts: bool) -> bool:
         """Whether a pool's prefill runs as CUDA graphs under a release, a current one if unknown.
 
-        Not beside attention data parallelism, pipeline stages, drafting or disaggregation.
+        Not beside attention data parallelism, pipeline stages or disaggregation; before
+        `graphs_wider_since` not beside drafts either, nor beside `vendor_experts`: kernels of
+        routed experts that choose them themselves.
         """
-        current = not release or _numbers(release) >= _numbers(self.graphs_since)
-        plain = pool.dp == pool.pp == 1 and pool.role == "aggregated" and not drafts
-        return current and plain
+        reached = _numbers(release) if release else _numbers(self.graphs_wider_since)
+        plain = pool.dp == pool.pp == 1 and pool.role == "aggregated"
+        narrow = reached < _numbers(self.graphs_wider_since)
+        in_the_way = narrow and (drafts or vendor_experts)
+        return reached >= _numbers(self.graphs_since) and plain and not in_the_way
 
 
 class Launches(Block):

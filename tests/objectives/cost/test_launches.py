@@ -83,8 +83,9 @@ MTP = Speculation(depth=1, acceptance=acceptance_rates((1.8,)))
         {"release": NEW, "tp": 4, "pp": 2},
         {"release": NEW, "role": "prefill"},
         {"release": NEW, "speculation": MTP},
+        {"release": "0.5.12", "chip": "b200"},
     ],
-    ids=["old", "attention-dp", "stages", "prefill-server", "drafts"],
+    ids=["old", "attention-dp", "stages", "prefill-server", "drafts", "experts-of-flashinfer"],
 )
 def test_releases_before_piecewise_graphs_and_what_those_leave_out_are_eager(
     eager: dict[str, object],
@@ -101,10 +102,19 @@ def test_releases_before_piecewise_graphs_and_what_those_leave_out_are_eager(
         {"release": ""},
         {"release": OLD, "engine": "vllm"},
         {"release": OLD, "chip": "mi355x"},
+        {"release": "0.5.14", "chip": "b200"},
+        {"release": "0.5.14", "speculation": MTP},
+        {"release": "", "chip": "b200", "speculation": MTP},
     ],
-    ids=["new", "unknown", "vllm", "amd"],
+    ids=["new", "unknown", "vllm", "amd", "experts-in-graph", "drafts-in-graph", "current"],
 )
-def test_others_lose_time_in_eager_layers_only(graphs: dict[str, str]) -> None:
+def test_others_lose_time_in_eager_layers_only(graphs: dict[str, object]) -> None:
     costs = costs_of(**graphs)  # type: ignore[arg-type]
     assert not costs.launch_s.any()
     assert costs.eager_s.sum() == pytest.approx(61 * 46e-6)
+
+
+def test_triton_experts_and_those_of_gpt_oss_are_held_by_a_graph() -> None:
+    for model in ("minimax-m2.7", "gpt-oss-120b"):
+        assert not costs_of("0.5.12", "b200", model=model).launch_s.any()
+        assert costs_of(OLD, "b200", model=model).launch_s.any()
