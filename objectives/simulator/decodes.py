@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from objectives.simulator.cache import blocks_for, room_tokens, take_blocks
-from objectives.simulator.gaps import count_gaps, leap_seconds
+from objectives.simulator.gaps import count_gaps, gap_bin, leap_seconds
 from objectives.simulator.jit import compiled
 from objectives.simulator.state import DECODING, NONE, State
 
@@ -34,10 +34,12 @@ def tokens_in(request: Any, steps: int) -> int:
 def advance_decodes(state: State, replica_id: int, flight: int, steps: int) -> None:
     """Give each decoding request of a micro-batch its `steps` tokens and the blocks for them."""
     replica = state.replicas[replica_id]
-    now_s = state.clock[0].now_s
+    clock = state.clock[0]
+    now_s = clock.now_s
     after_first_s = leap_seconds(replica.leap_first_s, replica.leap_slope_s, steps)
     after_first_s -= replica.leap_first_s
     decodes, tokens = 0, 0
+    gap_s, gap_place = -1.0, 0
     requests, seats = state.requests, state.seats
     pool = state.pools[replica.pool]
     for rank_id in range(replica.first_rank, replica.first_rank + pool.ranks):
@@ -46,7 +48,11 @@ def advance_decodes(state: State, replica_id: int, flight: int, steps: int) -> N
             request = requests[seats[place]]
             if request.flight != flight or request.phase != DECODING:
                 continue
-            count_gaps(state, now_s - after_first_s - request.last_token_s, 0.0, 1, 1)
+            own_gap_s = now_s - after_first_s - request.last_token_s
+            if own_gap_s != gap_s:  # else as of the request before it, which is mostly so
+                gap_s, gap_place = own_gap_s, gap_bin(own_gap_s)
+            clock.gap_seconds += gap_s
+            state.gaps[gap_place] += 1
             request.last_token_s = now_s
             tokens += give_tokens(state, rank_id, seats[place], steps, steps - 1)
             request.flight = NONE

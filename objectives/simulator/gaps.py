@@ -20,17 +20,18 @@ def count_gaps(state: State, first_s: float, slope_s: float, gaps: int, weight: 
     state.clock[0].gap_seconds += leap_seconds(first_s, slope_s, gaps) * weight
     done = 0
     while done < gaps:
-        gap_bin = _gap_bin(first_s + slope_s * done)
+        place = gap_bin(first_s + slope_s * done)
         same = gaps - done
         if slope_s > 0.0:
-            upto = math.ceil((_gap_floor_s(gap_bin + 1) - first_s) / slope_s) - done
+            upto = math.ceil((_gap_floor_s(place + 1) - first_s) / slope_s) - done
             same = min(same, max(1, int(upto)))
-        state.gaps[gap_bin] += same * weight
+        state.gaps[place] += same * weight
         done += same
 
 
 @compiled
-def _gap_bin(gap_s: float) -> int:
+def gap_bin(gap_s: float) -> int:
+    """The bin that counts a gap."""
     if gap_s <= GAP_MIN_S:
         return 0
     scale = GAP_BINS / math.log(GAP_MAX_S / GAP_MIN_S)
@@ -38,6 +39,6 @@ def _gap_bin(gap_s: float) -> int:
 
 
 @compiled
-def _gap_floor_s(gap_bin: int) -> float:
+def _gap_floor_s(place: int) -> float:
     """The smallest gap a bin counts."""
-    return float(GAP_MIN_S * math.exp(gap_bin * math.log(GAP_MAX_S / GAP_MIN_S) / GAP_BINS))
+    return float(GAP_MIN_S * math.exp(place * math.log(GAP_MAX_S / GAP_MIN_S) / GAP_BINS))

@@ -79,7 +79,8 @@ def initial_state(scenario: Scenario, workload: Workload, load: OfferedLoad) -> 
         replicas=replicas,
         pools=pools,
         seats=np.full(most_seats, NONE, np.int64),
-        chain=workload.block_ids,
+        # As the machine code expects it: a read-only array, say, would be compiled for again.
+        chain=np.require(workload.block_ids, np.int32, ("C", "W")),
         roots=roots,
         turns_left=np.bincount(workload.session),
         slot_of=np.full((caching, blocks), NONE, np.int32),

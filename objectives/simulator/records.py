@@ -11,6 +11,8 @@ from spaces.plan import Role
 
 Seconds = npt.NDArray[np.float64]
 Tokens = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int32]
+Places = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +51,14 @@ class RequestRecords:
     prefill_s: Seconds
     decode_wait_s: Seconds
     transfer_s: Seconds
-    hbm_hit_tokens: Tokens
-    host_hit_tokens: Tokens
-    ssd_hit_tokens: Tokens
-    store_hit_tokens: Tokens
-    preemptions: Tokens
-    decode_steps: Tokens
-    entry_pool: Tokens
-    decode_pool: Tokens
+    hbm_hit_tokens: Counts
+    host_hit_tokens: Counts
+    ssd_hit_tokens: Counts
+    store_hit_tokens: Counts
+    preemptions: Counts
+    decode_steps: Counts
+    entry_pool: Places
+    decode_pool: Places
     tool_wait_s: Seconds
 
     def waits_s(self, pool: int) -> Seconds:
@@ -66,7 +68,7 @@ class RequestRecords:
         return np.concatenate([entered, self.decode_wait_s[told & (self.decode_pool == pool)]])
 
     @property
-    def hit_tokens(self) -> Tokens:
+    def hit_tokens(self) -> Counts:
         """Prompt tokens taken from a cache, whichever tier held them [n]."""
         return np.asarray(
             self.hbm_hit_tokens

@@ -6,7 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from objectives.simulator.records import (
+    Counts,
     HostRecord,
+    Places,
     PoolRecord,
     RequestRecords,
     SimulationResult,
@@ -26,9 +28,12 @@ from objectives.simulator.state import (
     State,
 )
 from objectives.workload.load import OfferedLoad
+from objectives.workload.workload import Workload
 
 
-def result(scenario: Scenario, state: State, load: OfferedLoad) -> SimulationResult:
+def result(
+    scenario: Scenario, workload: Workload, state: State, load: OfferedLoad
+) -> SimulationResult:
     """What happened, from a state in which nothing is left to happen."""
     finish_s = state.requests["finished_s"]
     makespan_s = float(finish_s.max(initial=0.0))
@@ -36,7 +41,7 @@ def result(scenario: Scenario, state: State, load: OfferedLoad) -> SimulationRes
     used = np.flatnonzero(counts)
     gaps = int(counts.sum())
     return SimulationResult(
-        requests=_records(state, load),
+        requests=_records(state, workload, load),
         pools=tuple(
             _pool_record(setup, state, pool_id, makespan_s, scenario.block_tokens)
             for pool_id, setup in enumerate(scenario.pools)
@@ -62,7 +67,7 @@ def _host_record(scenario: Scenario, state: State) -> HostRecord | None:
     return HostRecord(hosts.front_end_cores, front_end, hosts.tool_cores, tools)
 
 
-def _records(state: State, load: OfferedLoad) -> RequestRecords:
+def _records(state: State, workload: Workload, load: OfferedLoad) -> RequestRecords:
     requests = state.requests
     sent = requests["phase"] != EXPECTED
     finished = requests["phase"] == FINISHED
@@ -84,8 +89,8 @@ def _records(state: State, load: OfferedLoad) -> RequestRecords:
         arrival_s=requests["arrival_s"].copy(),
         first_token_s=told(first_token_s),
         finish_s=told(requests["finished_s"]),
-        input_tokens=requests["input"].copy(),
-        output_tokens=requests["output"].copy(),
+        input_tokens=np.asarray(workload.input_tokens, np.int64),
+        output_tokens=np.asarray(workload.output_tokens, np.int64),
         frontend_s=told(requests["entered_s"] - requests["arrival_s"]),
         queue_s=told(requests["admitted_s"] - requests["entered_s"]),
         fetch_s=told(requests["fetched_s"] - requests["admitted_s"]),
@@ -98,14 +103,14 @@ def _records(state: State, load: OfferedLoad) -> RequestRecords:
         store_hit_tokens=requests["store_hit"].copy(),
         preemptions=requests["preemptions"].copy(),
         decode_steps=requests["decode_steps"].copy(),
-        entry_pool=np.where(sent, _pools_of(state, entry_rank), NONE),
-        decode_pool=np.where(received, _pools_of(state, requests["rank"]), NONE),
+        entry_pool=np.where(sent, _pools_of(state, entry_rank), np.int8(NONE)),
+        decode_pool=np.where(received, _pools_of(state, requests["rank"]), np.int8(NONE)),
         tool_wait_s=np.where(on_hosts, requests["tool_wait_s"], np.nan),
     )
 
 
-def _pools_of(state: State, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = state.ranks["pool"][ranks]
+def _pools_of(state: State, ranks: Counts) -> Places:
+    found: Places = state.ranks["pool"].astype(np.int8)[ranks]
     return found
 
 

@@ -36,7 +36,7 @@ def simulate(scenario: Scenario, workload: Workload, load: OfferedLoad) -> Simul
     settled = np.isin(state.requests["phase"], (FINISHED, REJECTED, TURNED_AWAY))
     unsent = state.requests["phase"] == EXPECTED
     assert (settled | (unsent & np.isfinite(load.horizon_s))).all(), "a request was lost"
-    return result(scenario, state, load)
+    return result(scenario, workload, state, load)
 
 
 def _with_more_room(state: State) -> State:

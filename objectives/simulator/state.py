@@ -44,65 +44,66 @@ LEVELS = 3
 
 NONE = -1
 
+# One line of the processor's cache takes most of what a decode step looks at, so it comes first.
 REQUEST = np.dtype(
     [
+        ("phase", "i4"),
+        ("flight", "i4"),  # micro-batch it is in at present, or NONE
+        ("step_tokens", "i4"),  # its tokens in that micro-batch
+        ("computed", "i4"),  # tokens in KV
+        ("generated", "i4"),  # tokens given out
+        ("output", "i4"),  # tokens to generate
+        ("steps_left", "i4"),  # decode steps until its last token; fewer than tokens with drafts
+        ("decode_steps", "i4"),  # decode steps it was in
+        ("pace_tokens", "i4"),  # decoding, it comes by so many tokens
+        ("pace_steps", "i4"),  # in so many steps, evenly;
+        ("pace_rest", "i4"),  # of the next token it has this many `pace_steps`-ths
+        ("shared_blocks", "i4"),  # leading prefix blocks it refers to in the rank's cache
+        ("private_blocks", "i4"),  # KV blocks of its own
+        ("rank", "i4"),  # where the request waits or runs
+        ("last_token_s", "f8"),
+        ("usable_s", "f8"),  # its KV is on the rank from then on
         ("arrival_s", "f8"),  # sent by the client
         ("entered_s", "f8"),  # past the front end, at its rank
-        ("input", "i8"),  # prompt tokens
-        ("output", "i8"),  # tokens to generate
-        ("session", "i8"),
-        ("gap_s", "f8"),  # pause between the end of the turn before and this one
-        ("tool_s", "f8"),  # of it a tool holds a core of the hosts, at its end
-        ("host_work", "i8"),  # what it waits for there, or does
-        ("asked_s", "f8"),  # since when
-        ("tool_wait_s", "f8"),  # how long its tool waited for a core
-        ("first_child", "i8"),  # turns that wait for the end of this one
-        ("next_sibling", "i8"),
-        ("chain_start", "i8"),  # first prefix block in State.chain
-        ("chain_length", "i8"),  # prefix blocks of the prompt
-        ("phase", "i8"),
-        ("rank", "i8"),  # where the request waits or runs
-        ("next", "i8"),  # the one behind it in the waiting queue
-        ("target", "i8"),  # tokens to have in KV before the next token comes out
-        ("computed", "i8"),  # tokens in KV
-        ("generated", "i8"),  # tokens given out
-        ("steps_left", "i8"),  # decode steps until its last token; fewer than tokens with drafts
-        ("pace_tokens", "i8"),  # decoding, it comes by so many tokens
-        ("pace_steps", "i8"),  # in so many steps, evenly;
-        ("pace_rest", "i8"),  # of the next token it has this many `pace_steps`-ths
-        ("decode_steps", "i8"),  # decode steps it was in
-        ("shared_blocks", "i8"),  # leading prefix blocks it refers to in the rank's cache
-        ("private_blocks", "i8"),  # KV blocks of its own
-        ("flight", "i8"),  # micro-batch it is in at present, or NONE
-        ("step_tokens", "i8"),  # its tokens in that micro-batch
-        ("usable_s", "f8"),  # its KV is on the rank from then on
-        ("ahead_blocks", "i8"),  # leading prefix blocks kept in HBM while others are fetched ahead
-        ("ahead_host", "i8"),  # blocks fetched ahead from host memory,
-        ("ahead_ssd", "i8"),
-        ("ahead_store", "i8"),
-        ("fetches", "i8"),  # flows that still bring the first layer of parts of it,
-        ("rests", "i8"),  # and the other layers, while it is computed
-        ("last_token_s", "f8"),
-        ("source_rank", "i8"),  # prefill rank that still holds its KV
-        ("source_shared", "i8"),
-        ("source_private", "i8"),
-        ("decode_rank", "i8"),  # decode rank that is asked before its prompt ends, or NONE
-        ("decode_private", "i8"),  # KV blocks set aside there
-        ("prefix_tokens", "i8"),  # of its prompt that were cached
-        ("early_bytes", "f8"),  # of the chunk under way: the layers that may be sent,
-        ("sent_bytes", "f8"),  # all that was sent or is on the way,
-        ("sending", "i8"),  # and whether some is
         ("admitted_s", "f8"),
         ("fetched_s", "f8"),
         ("prefilled_s", "f8"),
         ("decode_admitted_s", "f8"),
         ("first_token_s", "f8"),
         ("finished_s", "f8"),
-        ("hbm_hit", "i8"),  # prompt tokens found in HBM at first admission
-        ("host_hit", "i8"),  # in host memory
-        ("ssd_hit", "i8"),
-        ("store_hit", "i8"),  # and in the shared store
-        ("preemptions", "i8"),
+        ("gap_s", "f8"),  # pause between the end of the turn before and this one
+        ("tool_s", "f8"),  # of it a tool holds a core of the hosts, at its end
+        ("asked_s", "f8"),  # since when it waits for one or works on it
+        ("tool_wait_s", "f8"),  # how long its tool waited for a core
+        ("early_bytes", "f8"),  # of the chunk under way: the layers that may be sent,
+        ("sent_bytes", "f8"),  # and all that was sent or is on the way
+        ("chain_start", "i8"),  # first prefix block in State.chain
+        ("chain_length", "i4"),  # prefix blocks of the prompt
+        ("input", "i4"),  # prompt tokens
+        ("target", "i4"),  # tokens to have in KV before the next token comes out
+        ("session", "i4"),
+        ("first_child", "i4"),  # turns that wait for the end of this one
+        ("next_sibling", "i4"),
+        ("next", "i4"),  # the one behind it in the waiting queue
+        ("host_work", "i4"),  # what it waits for on a host, or does there
+        ("ahead_blocks", "i4"),  # leading prefix blocks kept in HBM while others are fetched ahead
+        ("ahead_host", "i4"),  # blocks fetched ahead from host memory,
+        ("ahead_ssd", "i4"),
+        ("ahead_store", "i4"),
+        ("fetches", "i4"),  # flows that still bring the first layer of parts of it,
+        ("rests", "i4"),  # and the other layers, while it is computed
+        ("source_rank", "i4"),  # prefill rank that still holds its KV
+        ("source_shared", "i4"),
+        ("source_private", "i4"),
+        ("decode_rank", "i4"),  # decode rank that is asked before its prompt ends, or NONE
+        ("decode_private", "i4"),  # KV blocks set aside there
+        ("prefix_tokens", "i4"),  # of its prompt that were cached
+        ("sending", "i4"),  # whether a part of its KV is on the way
+        ("hbm_hit", "i4"),  # prompt tokens found in HBM at first admission
+        ("host_hit", "i4"),  # in host memory
+        ("ssd_hit", "i4"),
+        ("store_hit", "i4"),  # and in the shared store
+        ("preemptions", "i4"),
     ]
 )
 
@@ -218,7 +219,7 @@ POOL = np.dtype(
 
 # In a tier `references` is 1 as long as the block is being written.
 SLOT = np.dtype(
-    [("block", "i8"), ("references", "i8"), ("older", "i8"), ("newer", "i8"), ("touched_s", "f8")]
+    [("block", "i4"), ("references", "i4"), ("older", "i4"), ("newer", "i4"), ("touched_s", "f8")]
 )
 
 # What a rank writes to one of its tiers: blocks that wait and blocks on their way, each of them a
