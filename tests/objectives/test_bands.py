@@ -14,6 +14,7 @@ from objectives.bands import (
     bands_of_requests,
     class_bands,
 )
+from objectives.cost.step_costs import AttentionTables
 from objectives.deployment import scenario_of, slowed
 from objectives.interval_sources import BANDED, SOURCES, STATED
 from objectives.measures import request_metrics
@@ -207,6 +208,17 @@ def test_slower_steps_are_those_of_every_pool() -> None:
     for before, after in zip(scenario.pools, slowed(scenario, 1.5).pools, strict=True):
         assert after.costs.host_s == pytest.approx(1.5 * before.costs.host_s)
         assert after.costs.token_s == pytest.approx(1.5 * before.costs.token_s)
+
+
+def test_attention_read_from_tables_is_slowed_in_mixed_steps_too() -> None:
+    one = np.ones((2, 2))
+    slow = AttentionTables(16, one, one, mixed_decode_s=3 * one).scaled(2.0)
+    assert slow.mixed_decode_s is not None
+    assert (slow.decode_s[0, 0], slow.prefill_s[0, 0], slow.mixed_decode_s[0, 0]) == (
+        2.0,
+        2.0,
+        6.0,
+    )
 
 
 def test_what_may_be_overloaded_with_slower_steps_may_be_saturated() -> None:
