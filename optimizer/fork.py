@@ -6,7 +6,7 @@ grounds have changed the points of the old front are tried first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from objectives.measures import per_chip
 from objectives.metrics import split_name
 from optimizer.directory import StudyResults, read_results, read_run
 from optimizer.evaluate import Asked, Evaluation, Sample, judged
-from optimizer.execution.executor import Executor
+from optimizer.execution.executor import Executor, UnderWay
 from optimizer.grounds import GROUNDS, changed_grounds, grounds_of, rests_on
 from optimizer.problem import Problem
 from optimizer.proposing.draws import Parameters, place_of
@@ -75,20 +75,18 @@ class Remembering:
         """The workers of the other."""
         return self._executor.workers
 
-    def evaluate(
-        self, plans: Sequence[Asked], cancelled: Callable[[], bool]
-    ) -> Generator[Evaluation]:
+    def evaluate(self, plans: Iterable[Asked], cancelled: Callable[[], bool]) -> UnderWay:
         """The evaluations in order; see `Executor`. Samples are not known."""
-        new = [plan for plan in plans if self._remembered(plan) is None]
-        made = self._executor.evaluate(new, cancelled)
-        try:
+        remembered: list[Evaluation | None] = []
+
+        def new() -> Iterator[Asked]:
             for plan in plans:
-                evaluation = self._remembered(plan) or next(made, None)
-                if evaluation is None:
-                    return
-                yield evaluation
-        finally:
-            made.close()
+                remembered.append(self._remembered(plan))
+                if remembered[-1] is None:
+                    yield plan
+
+        made = self._executor.evaluate(new(), cancelled)
+        return UnderWay(_merged(remembered, made), made.close)
 
     def close(self) -> None:
         """End the workers of the other."""
@@ -96,6 +94,17 @@ class Remembering:
 
     def _remembered(self, asked: Asked) -> Evaluation | None:
         return None if isinstance(asked, Sample) else self._known.get(asked.point_id)
+
+
+def _merged(
+    remembered: Sequence[Evaluation | None], made: Iterator[Evaluation]
+) -> Generator[Evaluation]:
+    """The remembered evaluations with those that are made in between."""
+    for known in remembered:
+        evaluation = known or next(made, None)
+        if evaluation is None:
+            return
+        yield evaluation
 
 
 def _reusable(old: StudyResults, problem: Problem) -> tuple[list[str], list[StoredTrial]]:

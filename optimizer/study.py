@@ -1,17 +1,22 @@
-"""The search: one coordinator asks in batches, an executor evaluates, results are told in order.
+"""The search: one coordinator asks, an executor evaluates, results are told in order of asking.
 
-A study can be killed at any moment and started again. What a trial proposes follows from the
-told trials and the study's seed; a trial that was asked but not told is asked to the end,
-evaluated and told. So a study that was killed ends as one that was not, and with the same batch
-size it does not matter who evaluates.
+Trials are asked in parts. Where the sampler can look ahead a part is half a batch, and one is
+asked while the one before is evaluated, from the values of those before that: so workers need not
+wait for the coordinator. With other samplers, and where plans are screened, a part is a batch, and
+is told before the next is asked.
+
+A study can be killed at any moment and started again. What a part proposes follows from the
+trials before it, by number, and the study's seed; a trial that was asked but not told is asked to
+the end, evaluated and told. So a study that was killed ends as one that was not, and with the same
+batch size it does not matter who evaluates.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -19,7 +24,7 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from optimizer.evaluate import Evaluation
-from optimizer.execution.executor import Executor
+from optimizer.execution.executor import Executor, UnderWay
 from optimizer.fidelity.promotion import Settled, settled
 from optimizer.fidelity.screening import Screening
 from optimizer.growth import Growth
@@ -40,6 +45,7 @@ from optimizer.storing.records import (
     stored_trials,
     tell,
 )
+from spaces.plan import DeploymentPlan
 
 # Asking goes on for so many batches of nothing but repeats, then the space counts as exhausted.
 BARREN_BATCHES = 5
@@ -61,6 +67,23 @@ class Watch(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Trials asked together; `new` are the points of theirs that nothing was known of.
+
+    What short simulations did not settle of them is evaluated.
+    """
+
+    trials: Sequence[AskedTrial]
+    new: frozenset[str]
+    settled: Settled
+    evaluations: UnderWay
+
+    def outcome(self, point_id: str) -> Evaluation | None:
+        """That of the next new point; None when the search is cut short."""
+        return self.settled.outcomes.get(point_id) or next(self.evaluations, None)
+
+
 @dataclass
 class Search:
     """A study at work.
@@ -79,6 +102,10 @@ class Search:
     _growth: Growth = field(init=False)
     _screening: Screening | None = field(init=False)
     _known: dict[str, StoredTrial] = field(default_factory=dict)
+    _plans: list[DeploymentPlan] = field(default_factory=list)
+    _left: deque[FrozenTrial] = field(default_factory=deque)
+    _under_way: deque[_Part] = field(default_factory=deque)
+    _broken_off: bool = False
     _simulated: int = 0
     _repeats: int = 0
     _size: int = 0
@@ -93,15 +120,33 @@ class Search:
         self._size = self.problem.space.size()
         if self.settings.timeout_s is not None:
             self._deadline_s = time.monotonic() + self.settings.timeout_s
-        while not (reason := self._reason_to_stop()):
-            self._run_batch(self._batch())
-        return reason
+        try:
+            while not (reason := self._cut_short()):
+                if count := self._next_part():
+                    self._ask_part(count)
+                elif self._under_way:
+                    self._tell_part()
+                else:
+                    return self._reason_to_end()
+            return reason
+        finally:
+            for part in self._under_way:
+                part.evaluations.close()
 
     def _recall(self) -> None:
-        trials = stored_trials(self.study)
-        for trial in trials:
+        """Take in the trials of earlier runs; what was asked and not told is `_left`.
+
+        A part of which some was told is `_broken_off`: it is told to its end before more is asked.
+        """
+        told = stored_trials(self.study)
+        for trial in told:
+            self._plans.append(trial.record.plan)
             self._remember(trial)
-        self.watch.begin(trials)
+        everything = self.study.get_trials(deepcopy=False)
+        self._left.extend(everything[len(told) :])
+        last = everything[len(told) - 1].user_attrs[BATCH_END] if told else 0
+        self._broken_off = last > len(told)
+        self.watch.begin(told)
 
     def _remember(self, trial: StoredTrial) -> None:
         self.proposals.told(trial.record)
@@ -113,10 +158,8 @@ class Search:
         self._known.setdefault(trial.record.plan.point_id, trial)
         self._repeats = 0 if trial.record.same_as is None else self._repeats + 1
 
-    def _reason_to_stop(self) -> str:
+    def _reason_to_end(self) -> str:
         settings = self.settings
-        if reason := self._cut_short():
-            return reason
         if self._simulated >= settings.trials:
             return f"the budget of {settings.trials} trials is used"
         if self._screening is not None and self._screening.cost >= settings.trials:
@@ -139,19 +182,74 @@ class Search:
             return f"the time limit of {self.settings.timeout_s:g} s is reached"
         return self.interrupted()
 
-    def _batch(self) -> list[AskedTrial]:
-        """The trials of the batch at work: what an earlier run left of it, then new ones."""
-        trials = self.study.get_trials(deepcopy=False)
-        left = [t for t in trials if t.state in (TrialState.RUNNING, TrialState.WAITING)]
-        start = len(trials) - len(left)
-        end = (left[0].user_attrs.get(BATCH_END) if left else None) or start + self._batch_size()
-        given = self.proposals.given(start, end)
-        attached = [self._attached(trial, end) for trial in left]
-        return attached + [self._ask(n, end, given.get(n)) for n in range(len(trials), end)]
+    @property
+    def _depth(self) -> int:
+        """The parts that may be under way at a time."""
+        ahead = self.proposals.look_ahead and self._screening is None
+        return 2 if ahead and self.settings.batch_size > 1 else 1
 
-    def _batch_size(self) -> int:
-        left = min(self.settings.trials - self._simulated, self._size - len(self._known))
-        return min(self.settings.batch_size, left)
+    def _next_part(self) -> int:
+        """How many trials to ask now, those included that an earlier run asked."""
+        if len(self._under_way) == self._depth:
+            return 0
+        if self._left:
+            end = self._left[0].user_attrs.get(BATCH_END)
+            return max(1, self._room()) if end is None else end - len(self._plans)
+        if (self._under_way and self._broken_off) or self._reason_to_end():
+            return 0
+        return self._room()
+
+    def _room(self) -> int:
+        """The size of a part, or what budget and space have left for it."""
+        new = sum(len(part.new) for part in self._under_way)
+        left = min(self.settings.trials - self._simulated, self._size - len(self._known)) - new
+        return min(self._part_size, max(0, left))
+
+    @property
+    def _part_size(self) -> int:
+        return self.settings.batch_size // self._depth
+
+    def _ask_part(self, count: int) -> None:
+        """Ask so many trials and have them evaluated, each new plan as soon as it is asked."""
+        trials: list[AskedTrial] = []
+        new: dict[str, AskedTrial] = {}
+        plans: Iterable[DeploymentPlan] = self._new_plans(count, trials, new)
+        screened = Settled()
+        if self._screening is not None:
+            asked = list(plans)
+            found = settled(self._screening, list(new.values()), self.executor, self._is_cut_short)
+            if found is None:
+                return
+            screened, plans = found, [p for p in asked if p.point_id not in found.outcomes]
+        evaluations = self.executor.evaluate(plans, self._is_cut_short)
+        self._under_way.append(_Part(trials, frozenset(new), screened, evaluations))
+
+    def _new_plans(
+        self, count: int, trials: list[AskedTrial], new: dict[str, AskedTrial]
+    ) -> Iterator[DeploymentPlan]:
+        """Ask so many `trials`, and give the `new` plans: neither known nor under way."""
+        for asked in self._asked(count):
+            trials.append(asked)
+            self._plans.append(asked.plan)
+            name = asked.plan.point_id
+            known = name in self._known or name in new
+            if not known and all(name not in part.new for part in self._under_way):
+                new[name] = asked
+                yield asked.plan
+
+    def _asked(self, count: int) -> Iterator[AskedTrial]:
+        """The next trials: what an earlier run left of them, then new ones."""
+        start = len(self._plans)
+        end = start + count
+        while self._left and self._left[0].number < end:
+            yield self._attached(self._left.popleft(), end)
+        first = len(self._plans)
+        if first < end:
+            ahead = self._part_size if self._depth > 1 else 0
+            seen = max(0, start - ahead)
+            given = self.proposals.given(start, end, seen, self._plans[seen:start])
+            for number in range(first, end):
+                yield self._ask(number, end, given.get(number))
 
     def _ask(self, number: int, end: int, given: Parameters | None) -> AskedTrial:
         if given is not None and self.proposals.sampler != "nsga2":
@@ -201,38 +299,22 @@ class Search:
         trial.set_user_attr(PLAN, plan_data(plan))
         return AskedTrial(trial, plan)
 
-    def _run_batch(self, batch: Sequence[AskedTrial]) -> None:
-        """Evaluate the plans that are new and tell every trial in the order of asking.
+    def _tell_part(self) -> None:
+        """Tell the trials of the part that was asked first, in the order of asking.
 
-        When the search is cut short the rest of the batch stays asked, for the next run to tell.
+        When the search is cut short its rest stays asked, for the next run to tell.
         """
-        first = self._first_of_new(batch)
-        screened = self._screened(list(first.values()))
-        if screened is None:
-            return
-        plans = [one.plan for name, one in first.items() if name not in screened.outcomes]
-        with closing(self.executor.evaluate(plans, self._is_cut_short)) as results:
-            for asked in batch:
-                name = asked.plan.point_id
-                if known := self._known.get(name):
-                    self._tell(asked, _repeated(known), same_as=known.record.trial)
-                elif found := screened.outcomes.get(name) or next(results, None):
-                    self._tell(asked, found, short=screened.shorts.get(name))
-                else:
-                    return
-
-    def _first_of_new(self, batch: Sequence[AskedTrial]) -> dict[str, AskedTrial]:
-        """The trials of points that no trial has been told of, by `point_id`."""
-        first: dict[str, AskedTrial] = {}
-        for asked in batch:
-            if asked.plan.point_id not in self._known:
-                first.setdefault(asked.plan.point_id, asked)
-        return first
-
-    def _screened(self, trials: Sequence[AskedTrial]) -> Settled | None:
-        if self._screening is None:
-            return Settled()
-        return settled(self._screening, trials, self.executor, self._is_cut_short)
+        part = self._under_way[0]
+        for asked in part.trials:
+            name = asked.plan.point_id
+            if known := self._known.get(name):
+                self._tell(asked, _repeated(known), same_as=known.record.trial)
+            elif found := part.outcome(name):
+                self._tell(asked, found, short=part.settled.shorts.get(name))
+            else:
+                return
+        self._under_way.popleft()
+        self._broken_off = False
 
     def _is_cut_short(self) -> bool:
         return bool(self._cut_short())

@@ -10,9 +10,10 @@ import math
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent import futures
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +29,25 @@ MOST_THREADS = 1
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
+@dataclass
+class UnderWay:
+    """Evaluations under way, to be iterated over; `close` drops those that have not begun."""
+
+    results: Generator[Evaluation]
+    drop: Callable[[], None]
+
+    def __iter__(self) -> UnderWay:
+        return self
+
+    def __next__(self) -> Evaluation:
+        return next(self.results)
+
+    def close(self) -> None:
+        """End, whether or not all was iterated over."""
+        self.results.close()
+        self.drop()
+
+
 class Executor(Protocol):
     """Evaluates plans, many at a time."""
 
@@ -36,11 +56,12 @@ class Executor(Protocol):
         """How many plans it evaluates at a time, at this moment."""
         ...
 
-    def evaluate(
-        self, plans: Sequence[Asked], cancelled: Callable[[], bool]
-    ) -> Generator[Evaluation]:
+    def evaluate(self, plans: Iterable[Asked], cancelled: Callable[[], bool]) -> UnderWay:
         """The evaluations in the order of `plans`, each as soon as it and those before it are
-        there. Ends early when `cancelled` says so; evaluations not yet handed out are dropped.
+        there.
+
+        All plans are taken before this returns, and each is worked on from then on, after those
+        of earlier calls. The iteration ends early when `cancelled` says so.
         """
         ...
 
@@ -61,31 +82,40 @@ class LocalExecutor:
         self.workers = workers
         self._evaluate = evaluate
         self._processes = workers > MOST_THREADS if processes is None else processes
-        self._pool = self._new_pool()
+        self._pool = self._new_pool(workers)
         self._warm = False
 
-    def evaluate(
-        self, plans: Sequence[Asked], cancelled: Callable[[], bool]
-    ) -> Generator[Evaluation]:
-        """The evaluations in order; see `Executor`."""
-        if plans and not self._warm:
-            yield from self._together(plans[:1], cancelled)
-            plans, self._warm = plans[1:], True
-        yield from self._together(plans, cancelled)
+    def evaluate(self, plans: Iterable[Asked], cancelled: Callable[[], bool]) -> UnderWay:
+        """The evaluations in order; see `Executor`. The very first is waited for."""
+        asked: list[Asked] = []
+        submitted: list[Future[Evaluation]] = []
+        for plan in plans:
+            asked.append(plan)
+            if self._warm or not submitted:
+                submitted.append(self._submitted(plan))
+        if submitted and not self._warm:
+            self._warm = _done(submitted[0], cancelled)
+            submitted += [self._submitted(plan) for plan in asked[1:] if self._warm]
+
+        def drop() -> None:
+            for future in submitted:
+                future.cancel()
+
+        return UnderWay(self._results(asked, submitted, self._pool, cancelled), drop)
 
     def close(self) -> None:
         """Wait for what still runs and end the workers."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _new_pool(self) -> futures.Executor:
+    def _new_pool(self, workers: int) -> futures.Executor:
         if not self._processes:
-            return ThreadPoolExecutor(self.workers, thread_name_prefix="evaluation")
+            return ThreadPoolExecutor(workers, thread_name_prefix="evaluation")
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["optimizer.evaluate"])
         pool = ProcessPoolExecutor(
-            self.workers, context, initializer=_start_worker, initargs=(self._evaluate,)
+            workers, context, initializer=_start_worker, initargs=(self._evaluate,)
         )
-        for _ in range(self.workers):  # they start while the study is opened
+        for _ in range(workers):  # they start while the study is opened
             pool.submit(_nothing)
         return pool
 
@@ -97,39 +127,45 @@ class LocalExecutor:
             broken.set_exception(error)
             return broken
 
-    def _together(
-        self, plans: Sequence[Asked], cancelled: Callable[[], bool]
+    def _results(
+        self,
+        plans: Sequence[Asked],
+        submitted: Sequence[Future[Evaluation]],
+        pool: futures.Executor,
+        cancelled: Callable[[], bool],
     ) -> Generator[Evaluation]:
-        submitted = [self._submitted(plan) for plan in plans]
-        try:
-            for number, future in enumerate(submitted):
-                if not _done(future, cancelled):
-                    return
-                try:
-                    evaluation = future.result()
-                except BrokenExecutor:  # some plan ended its process, and with it the pool
-                    yield from self._one_by_one(plans[number:], cancelled)
-                    return
-                yield evaluation
-        finally:
-            for future in submitted:
-                future.cancel()
-
-    def _one_by_one(
-        self, plans: Sequence[Asked], cancelled: Callable[[], bool]
-    ) -> Generator[Evaluation]:
-        """The evaluations of plans one of which breaks the pool, so that only that one fails."""
-        self._pool = self._new_pool()
-        for plan in plans:
-            future = self._submitted(plan)
+        for number, future in enumerate(submitted):
             if not _done(future, cancelled):
                 return
             try:
                 evaluation = future.result()
-            except BrokenExecutor as error:
-                self._pool = self._new_pool()
-                evaluation = failed(f"the process that evaluated the plan died ({error})")
+            except BrokenExecutor:  # some plan ended its process, and with it the pool
+                if self._pool is pool:
+                    self._pool = self._new_pool(self.workers)
+                yield from self._one_by_one(plans[number:], cancelled)
+                return
             yield evaluation
+
+    def _one_by_one(
+        self, plans: Sequence[Asked], cancelled: Callable[[], bool]
+    ) -> Generator[Evaluation]:
+        """The evaluations of plans one of which broke the pool, in a process apart, so that only
+        that one fails.
+        """
+        alone = self._new_pool(1)
+        try:
+            for plan in plans:
+                future = alone.submit(_evaluated, plan)
+                if not _done(future, cancelled):
+                    return
+                try:
+                    evaluation = future.result()
+                except BrokenExecutor as error:
+                    alone = self._new_pool(1)
+                    evaluation = failed(f"the process that evaluated the plan died ({error})")
+                yield evaluation
+        finally:
+            alone.shutdown(cancel_futures=True)
 
 
 def available_cores() -> int:

@@ -7,13 +7,13 @@ a node that is gone is done again by another and nothing is lost or different.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
 from optimizer.evaluate import Asked, Evaluation, failed
-from optimizer.execution.executor import POLL_S, Evaluate
+from optimizer.execution.executor import POLL_S, Evaluate, UnderWay
 from spaces.errors import InputError
 
 # How often a plan is tried again whose worker or node is gone, until it counts as the cause.
@@ -44,24 +44,25 @@ class RayExecutor:
         """The CPUs of the cluster at this moment."""
         return int(self._ray.cluster_resources().get("CPU", 0))
 
-    def evaluate(
-        self, plans: Sequence[Asked], cancelled: Callable[[], bool]
-    ) -> Generator[Evaluation]:
-        """The evaluations in order; see `optimizer.execution.executor.Executor`."""
+    def evaluate(self, plans: Iterable[Asked], cancelled: Callable[[], bool]) -> UnderWay:
+        """The evaluations in order; see `Executor`."""
         release = version("servefront")
         left = [self._task.remote(release, self._evaluator, plan) for plan in plans]
-        try:
-            while left:
-                if not self._done(left[0], cancelled):
-                    return
-                yield self._result(left.pop(0))
-        finally:
+
+        def drop() -> None:
             for reference in left:
                 self._ray.cancel(reference)
+
+        return UnderWay(self._results(left, cancelled), drop)
 
     def close(self) -> None:
         """Leave the cluster; one that was started for this process ends."""
         self._ray.shutdown()
+
+    def _results(self, left: list[Any], cancelled: Callable[[], bool]) -> Generator[Evaluation]:
+        """The evaluations, each taken from those that are `left` as it is there."""
+        while left and self._done(left[0], cancelled):
+            yield self._result(left.pop(0))
 
     def _done(self, reference: Any, cancelled: Callable[[], bool]) -> bool:
         while not cancelled():

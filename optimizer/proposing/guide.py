@@ -35,8 +35,8 @@ class Guide:
 
     The luck of a candidate counts how many standard deviations better than its corrected
     estimate all its objectives must turn out for no known point to beat it, and to meet the
-    constraints. Of a batch each choice is taken by the next to turn out as estimated, so that a
-    batch spreads along the front.
+    constraints. Plans under way, and of a batch each choice by the next, are taken to turn out as
+    estimated, so that a batch spreads along the front.
 
     What is proposed follows from the told trials alone: a guide that has seen them batch by batch
     and one that sees them all at once propose the same.
@@ -53,13 +53,22 @@ class Guide:
         self._constraints = tuple(bound for bound in constraints if bound.bound > 0)
         self._told: list[TrialRecord] = []
         self._rows: list[int | None] = []
+        self._row_of: dict[str, int | None] = {}
         self._fitted = -1
 
-    def propose(self, count: int, records: Sequence[TrialRecord]) -> list[DeploymentPlan]:
-        """Up to `count` plans without a record; `records` only grow from call to call."""
+    def propose(
+        self,
+        count: int,
+        records: Sequence[TrialRecord],
+        under_way: Sequence[DeploymentPlan] = (),
+    ) -> list[DeploymentPlan]:
+        """Up to `count` plans without a record and not under way.
+
+        `records` only grow from call to call.
+        """
         news = [record for record in records if record.same_as is None][len(self._told) :]
         self._told.extend(news)
-        self._rows.extend(self._candidates.row_of(record.plan) for record in news)
+        self._rows.extend(self._row(record.plan) for record in news)
         size = fitted_size(len(self._told))
         if size != self._fitted:
             self._fit(size)
@@ -67,10 +76,13 @@ class Guide:
             self._take_in(self._told, self._rows)
         else:
             self._take_in(news, self._rows[len(self._rows) - len(news) :])
-        return [self._candidates.plan(row) for row in self._chosen(count)]
+        return [self._candidates.plan(row) for row in self._chosen(count, under_way)]
 
-    def _chosen(self, count: int) -> list[int]:
+    def _chosen(self, count: int, under_way: Sequence[DeploymentPlan]) -> list[int]:
         luck = self._luck.copy()
+        for plan in under_way:
+            row = self._row(plan)
+            self._expect(None if row is None else self._place_of.get(row), luck)
         handicap = self._short + self._trouble() - _TIE * self._worth
         chosen = []
         for _ in range(count):
@@ -78,9 +90,20 @@ class Guide:
             if not np.isfinite(luck[place]):
                 break
             chosen.append(int(self._candidates.rows[place]))
+            self._expect(place, luck)
+        return chosen
+
+    def _row(self, plan: DeploymentPlan) -> int | None:
+        """The place of a plan in the whole space, looked up once."""
+        if plan.point_id not in self._row_of:
+            self._row_of[plan.point_id] = self._candidates.row_of(plan)
+        return self._row_of[plan.point_id]
+
+    def _expect(self, place: int | None, luck: Values) -> None:
+        """Hold the candidates against one of them, as if it had turned out as estimated."""
+        if place is not None:
             np.maximum(luck, self._luck_against(self._gains[:, place]), out=luck)
             luck[place] = np.inf
-        return chosen
 
     def _trouble(self) -> Values:
         """What speaks against each candidate: plans of its branch that were refused or failed."""

@@ -1,7 +1,7 @@
 """Points that are proposed beside the sampler: seeds, estimates, steps along the fronts, lists.
 
-What is proposed for a batch follows from the settings, the study's seed and the trials told
-before it, so that a killed study goes on as if nothing had happened.
+What is proposed follows from the settings, the study's seed, the trials before a number and the
+plans asked since, so that a killed study goes on as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from optimizer.proposing.guide import Guide
 from optimizer.proposing.sampling import STARTUP_TRIALS, population, trial_seed
 from results.front import GrowingFront
 from results.trials import TrialRecord
+from spaces.plan import DeploymentPlan
 
 # A space no larger is finished by counting once a whole batch of the sampler repeats.
 COUNTABLE = 5_000
@@ -36,6 +37,9 @@ NEIGHBOUR_ATTEMPTS = 20
 # examples/deepseek-r1-h200.yaml: 5851, 6232, 6218, 5557; with TPE alone 5381, 6039, 4825, 5689.
 REFINE_FROM = 100
 REFINE_SHARE = {"tpe": 0.75, "gp": 0.75, "estimate": 0.125}
+# Samplers that need not see the values of the trials under way. The others ask the study itself,
+# or would propose the same once more.
+LOOKING_AHEAD = ("estimate", "exhaustive", "qmc", "random")
 
 
 @dataclass
@@ -50,29 +54,48 @@ class Proposals:
     settings: SearchSettings
     seeds: Sequence[Parameters] = ()
     _records: list[TrialRecord] = field(default_factory=list)
+    _seen: int = 0
     _known: set[str] = field(default_factory=set)
     _fronts: dict[str, GrowingFront] = field(default_factory=dict)
     _found_again: dict[int, Parameters | None] = field(default_factory=dict)
     _repeats: int = 0
 
-    def told(self, record: TrialRecord) -> None:
-        """Take notice of a trial."""
-        self._records.append(record)
-        if record.same_as is None:
-            topology = record.plan.topology
-            goals = self.problem.objectives
-            self._fronts.setdefault(topology, GrowingFront(goals, ())).add(record)
-        self._known.add(record.plan.point_id)
-        self._repeats = 0 if record.same_as is None else self._repeats + 1
+    @property
+    def look_ahead(self) -> bool:
+        """Whether points can be asked for while those asked before them are evaluated."""
+        return self.sampler in LOOKING_AHEAD
 
-    def given(self, start: int, end: int) -> dict[int, Parameters]:
-        """Parameters of trials `start` to `end` that are not left to the sampler, by number."""
+    def told(self, record: TrialRecord) -> None:
+        """Take notice of a trial; they come in order of number."""
+        self._records.append(record)
+
+    def given(
+        self, start: int, end: int, seen: int, since: Sequence[DeploymentPlan]
+    ) -> dict[int, Parameters]:
+        """Parameters of trials `start` to `end` that are not left to the sampler, by number.
+
+        They follow from the values of the trials before `seen`, and of those `since`, up to
+        `start`, from their plans alone. `start` and `seen` grow from call to call.
+        """
+        self._look_at(seen)
+        self._known.update(plan.point_id for plan in since)
         seeds = {n: self.seeds[n] for n in range(start, min(end, len(self.seeds)))}
         free = [number for number in range(start, end) if number not in seeds]
-        found = self._found(start, len(free))
+        found = self._found(start, len(free), since)
         return seeds | dict(zip(free, found, strict=False))
 
-    def _found(self, start: int, count: int) -> list[Parameters]:
+    def _look_at(self, seen: int) -> None:
+        """Take in the values of the trials before `seen`."""
+        for record in self._records[self._seen : seen]:
+            if record.same_as is None:
+                topology = record.plan.topology
+                goals = self.problem.objectives
+                self._fronts.setdefault(topology, GrowingFront(goals, ())).add(record)
+            self._known.add(record.plan.point_id)
+            self._repeats = 0 if record.same_as is None else self._repeats + 1
+        self._seen = seen
+
+    def _found(self, start: int, count: int, since: Sequence[DeploymentPlan]) -> list[Parameters]:
         """Up to `count` points; the sampler proposes the others.
 
         As many trials as repeated an earlier one in the last batch are given neighbours of the
@@ -89,11 +112,11 @@ class Proposals:
             return [self._by_chance(number) for number in range(start, start + count)]
         if self.sampler == "qmc" or (start < self._startup):
             return quasirandom(self.problem.space, self.settings.seed, start, count)
-        last = self._records[-self.settings.batch_size :]
+        last = self._records[max(0, self._seen - self.settings.batch_size) : self._seen]
         repeats = min(count, sum(record.same_as is not None for record in last))
         share = REFINE_SHARE.get(self.sampler, 0.0) if start >= REFINE_FROM else 0.0
         steps = self._neighbours(max(repeats, int(share * count)), chance)
-        return self._modelled(start, count - len(steps), chance) + steps
+        return self._modelled(start, count - len(steps), since, chance) + steps
 
     @property
     def _startup(self) -> int:
@@ -106,13 +129,15 @@ class Proposals:
         chance = random.Random(trial_seed(self.settings.seed, number))
         return completed({}, self.problem.space, chance)[1]
 
-    def _modelled(self, start: int, count: int, chance: random.Random) -> list[Parameters]:
-        """Up to `count` points that the sampler's model of all told trials proposes."""
+    def _modelled(
+        self, start: int, count: int, since: Sequence[DeploymentPlan], chance: random.Random
+    ) -> list[Parameters]:
+        """Up to `count` points that the sampler's model of all trials it has seen proposes."""
         if self.sampler == "gp":
             return self._by_gaussian_process(start, count, chance)
         if self.sampler != "estimate":
             return []
-        plans = self._guide.propose(count, self._records)
+        plans = self._guide.propose(count, self._records[: self._seen], since)
         found = [parameters_of(plan, self.problem.space) for plan in plans]
         return [parameters for parameters in found if parameters is not None]
 
@@ -124,7 +149,7 @@ class Proposals:
         problem = self.problem
         told = [
             (record, parameters)
-            for record in self._records
+            for record in self._records[: self._seen]
             if record.same_as is None and (parameters := self._parameters_of(record)) is not None
         ]
         process = GaussianProcess(problem.space, problem.objectives, problem.constraints)

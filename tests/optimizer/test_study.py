@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ import pytest
 from optuna.samplers import RandomSampler
 from optuna.trial import TrialState
 
+from optimizer.evaluate import Evaluation
+from optimizer.execution.executor import Evaluate, LocalExecutor, UnderWay
 from optimizer.job import DEFAULT_OBJECTIVES
 from optimizer.problem import prepare
 from optimizer.proposing.draws import all_parameters
@@ -25,8 +29,9 @@ from optimizer.storing.storage import JOURNAL, Journal, open_storage, repair_jou
 from optimizer.study import Search
 from results.front import pareto_front
 from results.trials import TrialRecord
+from spaces.plan import DeploymentPlan
 from tests.conftest import REPOSITORY
-from tests.optimizer.toy import STUDY, TRIALS, job_of, run, searched, small_space
+from tests.optimizer.toy import STUDY, TRIALS, evaluator, job_of, run, searched, small_space
 
 SEEDED = ("tpe", "nsga2", "qmc", "random")
 SAMPLERS = ("estimate", "exhaustive", *SEEDED)
@@ -139,6 +144,71 @@ def test_the_number_of_workers_changes_no_byte_of_the_table(tmp_path: Path) -> N
     one = searched(job_of(), tmp_path / "one", workers=1, seconds=0.002)
     three = searched(job_of(), tmp_path / "three", workers=3, seconds=0.002)
     assert one.table == three.table
+
+
+class Noting(LocalExecutor):
+    """Notes which plans it took, and which evaluation was taken from it."""
+
+    log: list[str]
+
+    def evaluate(self, plans: Iterable[Any], cancelled: Callable[[], bool]) -> UnderWay:
+        taken = list(plans)
+        self.log.append(f"took {len(taken)}")
+        results = super().evaluate(taken, cancelled)
+
+        def noted() -> Generator[Evaluation]:
+            for evaluation in results:
+                self.log.append("told")
+                yield evaluation
+
+        return UnderWay(noted(), results.close)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "parts"), [("estimate", (4, 2)), ("random", (4, 2)), ("tpe", (8, 1))]
+)
+def test_the_next_part_is_at_work_while_the_one_before_is_told_where_the_sampler_looks_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str, parts: tuple[int, int]
+) -> None:
+    size, depth = parts
+    log: list[str] = []
+    monkeypatch.setattr(Noting, "log", log, raising=False)
+    monkeypatch.setattr("tests.optimizer.toy.LocalExecutor", Noting)
+    search = {"trials": 32, "batch_size": 8, "sampler": sampler}
+    searched(job_of(search=search), tmp_path, known=None)
+    ahead = list(itertools.accumulate({"took": size, "told": -1}[one.split()[0]] for one in log))
+    assert log.count(f"took {size}") == 32 // size
+    assert max(ahead) == size * depth
+    assert min(ahead[: -size - 1]) == size * (depth - 1)
+
+
+@dataclass(frozen=True)
+class Otherwise:
+    """An evaluator that finds other values for the plans of some trials."""
+
+    evaluate: Evaluate
+    changed: frozenset[str]
+
+    def __call__(self, plan: DeploymentPlan) -> Evaluation:
+        found = self.evaluate(plan)
+        if plan.point_id not in self.changed:
+            return found
+        return replace(found, metrics={name: 3 * value for name, value in found.metrics.items()})
+
+
+@pytest.mark.parametrize("sampler", ["estimate", "exhaustive", "qmc", "random"])
+def test_what_is_asked_does_not_hang_on_the_values_under_way(tmp_path: Path, sampler: str) -> None:
+    """With parts of four, trials 20 to 23 are asked while 16 to 19 are evaluated."""
+    search = {"trials": 32, "batch_size": 8, "sampler": sampler}
+    job = job_of(search=search, load={"concurrency": [1, 64]})
+    first = searched(job, tmp_path / "first").records
+    changed = frozenset(record.plan.point_id for record in first[16:20])
+    evaluate = Otherwise(evaluator(prepare(job)), changed)
+    second = searched(job, tmp_path / "second", evaluate=evaluate).records
+    assert [r.metrics for r in first[16:20]] != [r.metrics for r in second[16:20]]
+    assert [r.plan for r in first[:24]] == [r.plan for r in second[:24]]
+    if sampler == "estimate":
+        assert [r.plan for r in first[24:]] != [r.plan for r in second[24:]]
 
 
 def test_a_repeated_point_is_told_the_first_values_and_counts_once(tmp_path: Path) -> None:

@@ -49,30 +49,62 @@ def test_results_come_in_order_though_later_plans_are_quicker() -> None:
 
 
 def test_the_first_evaluation_runs_alone_and_later_ones_together() -> None:
-    running, most = 0, [0]
+    running: set[int] = set()
+    beside: dict[int, set[int]] = {}
+    finished: list[int] = []
     lock = threading.Lock()
 
     def evaluate(plan: DeploymentPlan) -> Evaluation:
-        nonlocal running
         with lock:
-            running += 1
-            most.append(running)
-            if plan.chips == 1:
-                assert not finished
+            if plan.chips > 1:
+                assert finished, "the first has not ended"
+            running.add(plan.chips)
+            beside[plan.chips] = set(running)
         time.sleep(0.03)
         with lock:
-            running -= 1
+            running.remove(plan.chips)
             finished.append(plan.chips)
         return Evaluation("complete")
 
-    finished: list[int] = []
     executor = LocalExecutor(evaluate, workers=3, processes=False)
-    results = executor.evaluate(plans(7), never)
-    next(results)
-    assert finished == [1] and max(most) == 1
-    list(results)
+    results = [executor.evaluate(part, never) for part in (plans(7)[:4], plans(7)[4:])]
+    assert [e.state for result in results for e in result] == ["complete"] * 7
     executor.close()
-    assert max(most) == 3
+    assert beside[1] == {1} and max(map(len, beside.values())) == 3
+
+
+def test_plans_are_worked_on_from_the_moment_they_are_taken() -> None:
+    begun: list[int] = []
+
+    def evaluate(plan: DeploymentPlan) -> Evaluation:
+        begun.append(plan.chips)
+        return Evaluation("complete", metrics={"chips": plan.chips})
+
+    executor = LocalExecutor(evaluate, workers=2)
+    first = executor.evaluate(plans(3), never)
+    second = executor.evaluate(iter(plans(6)[3:]), never)
+    end = time.monotonic() + 60
+    while len(begun) < 6:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    found = [e.metrics["chips"] for e in [*second, *first]]
+    executor.close()
+    assert found == [4, 5, 6, 1, 2, 3]
+
+
+def test_a_batch_that_is_closed_drops_what_has_not_begun() -> None:
+    begun: list[int] = []
+
+    def evaluate(plan: DeploymentPlan) -> Evaluation:
+        begun.append(plan.chips)
+        time.sleep(0.02)
+        return Evaluation("complete")
+
+    executor = LocalExecutor(evaluate, workers=1)
+    executor.evaluate(plans(30), never).close()
+    (last,) = executor.evaluate(plans(1), never)
+    executor.close()
+    assert last.state == "complete" and len(begun) < 10
 
 
 def test_a_cancelled_batch_ends_early_and_what_has_not_begun_never_runs() -> None:
@@ -144,6 +176,17 @@ def test_a_plan_that_kills_its_process_is_failed_and_the_others_are_not() -> Non
     assert [e.state == "failed" for e in first] == [n in (3, 6) for n in range(1, 9)]
     assert all("the process that evaluated the plan died" in first[n].reason for n in (2, 5))
     assert [e.metrics["chips"] for e in second] == [1, 2]
+
+
+def test_two_batches_under_way_of_which_plans_kill_their_process_lose_only_these() -> None:
+    executor = LocalExecutor(deadly, workers=2, processes=True)
+    under_way = [executor.evaluate(plans(8)[:4], never), executor.evaluate(plans(8)[4:], never)]
+    found = [evaluation for results in under_way for evaluation in results]
+    under_way = [executor.evaluate(plans(2), never) for _ in range(2)]
+    after = [evaluation for results in under_way for evaluation in results]
+    executor.close()
+    assert [e.state == "failed" for e in found] == [n in (3, 6) for n in range(1, 9)]
+    assert [e.metrics["chips"] for e in after] == [1, 2, 1, 2]
 
 
 def test_an_error_of_the_user_keeps_its_parts_on_the_way_from_a_process() -> None:
