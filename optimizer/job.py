@@ -206,16 +206,55 @@ class WorkloadChoice(Document):
         return self
 
 
+def _single_sizes(value: Any) -> Any:
+    if not isinstance(value, list | tuple) or not value or not all(map(_positive, value)):
+        raise InputError(
+            "values of a load are a list of positive numbers",
+            value=value,
+            remedy="for example concurrency: {values: [1, 8, 64]}",
+        )
+    return tuple(sorted(set(value)))
+
+
+class UserValues(Document):
+    """Single concurrencies, ascending."""
+
+    values: Annotated[tuple[PositiveInt, ...], BeforeValidator(_single_sizes)]
+
+
+class RateValues(Document):
+    """Single rates, or factors of the recorded times, ascending."""
+
+    values: Annotated[tuple[PositiveFloat, ...], BeforeValidator(_single_sizes)]
+
+
+def _range_or_values(value: Any) -> str:
+    return "[values]" if isinstance(value, dict | UserValues | RateValues) else "[range]"
+
+
+Users = Annotated[
+    Annotated[tuple[PositiveInt, PositiveInt], Tag("[range]")]
+    | Annotated[UserValues, Tag("[values]")],
+    Discriminator(_range_or_values),
+]
+Rates = Annotated[
+    Annotated[tuple[PositiveFloat, PositiveFloat], Tag("[range]")]
+    | Annotated[RateValues, Tag("[values]")],
+    Discriminator(_range_or_values),
+]
+
+
 class LoadRange(LoadRules):
     """The loads to search, of the whole deployment, and the rules by which they are sent.
 
-    `rules: agentx` stands for the rules of that benchmark; keys beside it replace single ones.
+    A size is a range of which a grid is searched, or single values. `rules: agentx` stands for the
+    rules of that benchmark; keys beside it replace single ones.
     """
 
-    concurrency: tuple[PositiveInt, PositiveInt] | None = None
-    request_rate: tuple[PositiveFloat, PositiveFloat] | None = None
-    session_rate: tuple[PositiveFloat, PositiveFloat] | None = None
-    time_scale: tuple[PositiveFloat, PositiveFloat] | None = None
+    concurrency: Users | None = None
+    request_rate: Rates | None = None
+    session_rate: Rates | None = None
+    time_scale: Rates | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -236,12 +275,14 @@ class LoadRange(LoadRules):
     @field_validator(*LOAD_AXES, mode="before")
     @classmethod
     def _range(cls, value: Any) -> Any:
+        if value is None or isinstance(value, dict | UserValues | RateValues):
+            return value
         numbers = value if isinstance(value, list | tuple) else [value, value]
         if len(numbers) != 2 or not all(_positive(number) for number in numbers):
             raise InputError(
-                "a load is a positive number or [low, high]",
+                "a load is a positive number, [low, high] or {values: [...]}",
                 value=value,
-                remedy="for example concurrency: [1, 256]",
+                remedy="for example concurrency: [1, 256], or concurrency: {values: [1, 16, 256]}",
             )
         if numbers[0] > numbers[1]:
             raise InputError(

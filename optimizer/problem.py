@@ -25,7 +25,7 @@ from objectives.workload import (
 from objectives.workload.presets import preset, workload_of
 from objectives.workload.tokens import token_scaled
 from objectives.workload.workload import APPEND
-from optimizer.job import Job, LoadRange, WorkloadChoice, load_job
+from optimizer.job import Job, LoadRange, RateValues, UserValues, WorkloadChoice, load_job
 from spaces import catalog
 from spaces.branch import named
 from spaces.calibration import load_calibration
@@ -150,29 +150,36 @@ def prepare(job: Job) -> Problem:
 def load_grid(load: LoadRange | None) -> tuple[Load | None, ...]:
     """The loads to choose from, ascending; None alone stands for arrivals as recorded.
 
-    Concurrencies are 1, 2, 3, 4, 6, 8, 12, 16, ... within the range; rates and factors of the
-    recorded times are twelve in geometric steps. Both ends are always there.
+    Of a range of concurrencies 1, 2, 3, 4, 6, 8, 12, 16, ... within it; of one of rates or factors
+    of the recorded times twelve in geometric steps; its ends always. Single values are themselves.
 
     >>> [load.concurrency for load in load_grid(LoadRange(concurrency=(5, 32))) if load]
     [5, 6, 8, 12, 16, 24, 32]
     """
     if load is None:
         return (None,)
-    if load.concurrency is not None:
-        low, high = load.concurrency
-        powers = [2**k for k in range(high.bit_length())]
-        steps = {*powers, *(3 * power // 2 for power in powers[1:])}
-        within = {step for step in steps if low < step < high}
-        return tuple(Load(concurrency=n) for n in sorted({low, *within, high}))
+    if isinstance(users := load.concurrency, UserValues):
+        return tuple(Load(concurrency=n) for n in users.values)
+    if users is not None:
+        return tuple(Load(concurrency=n) for n in _users(*users))
     if load.time_scale is not None:
-        return tuple(Load(time_scale=factor) for factor in reversed(_rates(*load.time_scale)))
+        return tuple(Load(time_scale=factor) for factor in reversed(_rates(load.time_scale)))
     if load.session_rate is not None:
-        return tuple(Load(session_rate=rate) for rate in _rates(*load.session_rate))
+        return tuple(Load(session_rate=rate) for rate in _rates(load.session_rate))
     assert load.request_rate is not None, "a load has one kind"
-    return tuple(Load(request_rate=rate) for rate in _rates(*load.request_rate))
+    return tuple(Load(request_rate=rate) for rate in _rates(load.request_rate))
 
 
-def _rates(low: float, high: float) -> list[float]:
+def _users(low: int, high: int) -> list[int]:
+    powers = [2**k for k in range(high.bit_length())]
+    steps = {*powers, *(3 * power // 2 for power in powers[1:])}
+    return sorted({low, *(step for step in steps if low < step < high), high})
+
+
+def _rates(asked: tuple[float, float] | RateValues) -> list[float]:
+    if isinstance(asked, RateValues):
+        return list(asked.values)
+    low, high = asked
     inner = np.geomspace(low, high, REQUEST_RATES)[1:-1].tolist()
     rounded = {float(f"{rate:.3g}") for rate in inner}
     return sorted({low, *(rate for rate in rounded if low < rate < high), high})

@@ -62,6 +62,17 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "low above high": ({"load": {"concurrency": [64, 1]}}, "load.concurrency", "[1, 64]?"),
     "load of zero": ({"load": {"request_rate": 0}}, "load.request_rate", "positive number"),
+    "a list of loads": ({"load": {"concurrency": [1, 8, 64]}}, "load.concurrency", "{values: ["),
+    "no single load": (
+        {"load": {"concurrency": {"values": []}}},
+        "load.concurrency.values",
+        "list",
+    ),
+    "half a user of some": (
+        {"load": {"concurrency": {"values": [1, 1.5]}}},
+        "load.concurrency.values",
+        "integer",
+    ),
     "two loads": ({"load": {"concurrency": 1, "request_rate": 1}}, "load", "exactly one of"),
     "half a user": ({"load": {"concurrency": [1.5, 8]}}, "load.concurrency", "integer"),
     "unknown metric": (

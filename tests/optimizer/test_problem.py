@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from optimizer.job import LoadRange
+from optimizer.candidates import Candidates
+from optimizer.job import Job, LoadRange
 from optimizer.problem import load_grid, posed, prepare
-from spaces.documents import dump_yaml
+from spaces.documents import dump_yaml, validated
 from spaces.errors import InputError
-from tests.optimizer.toy import job_data, job_of
+from spaces.plan import LOAD_AXES, Load
+from tests.optimizer.toy import job_data, job_of, searched, small_space
 
 
 def trace_of(folder: Path, inputs: list[int], **other: int) -> str:
@@ -49,6 +51,30 @@ def test_request_rates_are_twelve_steps_between_both_ends() -> None:
     ratios = [b / a for a, b in itertools.pairwise(rates) if a and b]
     assert max(ratios) / min(ratios) < 1.02
     assert len(load_grid(LoadRange(request_rate=(2.0, 2.0)))) == 1
+
+
+@pytest.mark.parametrize("axis", LOAD_AXES)
+def test_single_loads_are_those_and_no_others(axis: str) -> None:
+    job = job_of(load={axis: {"values": [64, 3, 3, 10]}})
+    assert job.load is not None
+    found = [load.value for load in load_grid(job.load) if load]
+    assert found == ([64, 10, 3] if axis == "time_scale" else [3, 10, 64])
+    assert validated(Job, job.resolved(), "again") == job
+
+
+def test_a_space_with_single_loads_is_counted_estimated_and_searched_to_the_last_point(
+    tmp_path: Path,
+) -> None:
+    keys = {"space": small_space(), "search": {"trials": 500, "batch_size": 4}}
+    job = job_of(load={"concurrency": {"values": [3, 7, 10]}}, **keys)
+    problem, at_one = prepare(job), prepare(job_of(load={"concurrency": 3}, **keys))
+    size = problem.space.size()
+    assert size == 3 * at_one.space.size()
+    assert problem.space.dimensions()["load"] == [f"concurrency {n}" for n in (3, 7, 10)]
+    assert len(Candidates.of(problem).estimates) == size
+    records = searched(job, tmp_path).records
+    assert len(records) == size
+    assert {record.plan.load for record in records} == {Load(concurrency=n) for n in (3, 7, 10)}
 
 
 def test_no_load_means_arrivals_as_recorded() -> None:
