@@ -12,13 +12,24 @@ import numpy.typing as npt
 from objectives.cost import idle_saving_kw, power_kw, usd_per_hour
 from objectives.estimate.demand import Demand
 from objectives.estimate.steady import Loads, Steady
-from objectives.metrics import ALL_STATISTICS, POOL_METRICS, STATISTICS
+from objectives.metrics import ALL_STATISTICS, POOL_METRICS, STATISTICS, pool_metric
 from objectives.slo import Slo
 from spaces.enumeration import BranchPlans
+from spaces.plan import Role
 from spaces.site import Site
 
 Values = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+DECODING: tuple[Role, ...] = ("aggregated", "decode", "decode-attention")
+
+
+def _of_a_steady_state(role: Role, stem: str) -> bool:
+    """Whether a steady state tells this metric of a pool: how busy it is, and its batch."""
+    if stem == "batch_mean":
+        return role in DECODING
+    return stem == "utilization" and role != "decode-experts"
+
+
 # Metrics of which a steady state says nothing: caches and memory, spreads, single seconds, what
 # is in single pools, and lengths, which no plan changes.
 NOT_ESTIMATED = frozenset(
@@ -48,7 +59,11 @@ NOT_ESTIMATED = frozenset(
         *(f"{stem}_std_ms" for stem in ("ttft", "tpot", "itl", "e2e")),
         "tokens_per_s_per_user_std",
         "e2e_tokens_per_s_per_user_std",
-        *POOL_METRICS,
+        *(
+            name
+            for name, (role, stem) in POOL_METRICS.items()
+            if not _of_a_steady_state(role, stem)
+        ),
         *(f"qps_{name}" for name in ALL_STATISTICS if name != "mean"),
         *(f"{kind}_tokens_{name}" for kind in ("input", "output") for name in ALL_STATISTICS),
     }
@@ -125,8 +140,12 @@ def metrics_of(
     money: Money,
     slo: Slo | None,
     budget_chips: int,
+    roles: Sequence[Role],
 ) -> dict[str, Values]:
-    """The metrics `names` of steady states; nan where they tell nothing about one."""
+    """The metrics `names` of steady states of pools of these `roles`.
+
+    They are nan where a steady state tells nothing about one, or there is no such pool.
+    """
     view = _View(steady, loads, demand, outside_s)
     requests_per_s = view.measured_requests_per_s()
     rate = requests_per_s * demand.output_tokens
@@ -154,8 +173,21 @@ def metrics_of(
     known |= _token_rates({"input": taken, "output": rate, "total": taken + rate}, chips)
     for place, name in enumerate(STATISTICS):
         known |= view.latencies(place, name)
+    known |= _of_pools(steady, roles)
     unknown = np.full(len(rate), np.nan)
     return {name: known[name]() if name in known else unknown for name in names}
+
+
+def _of_pools(steady: Steady, roles: Sequence[Role]) -> dict[str, Callable[[], Values]]:
+    """How busy the pools are, and the requests of a decode step."""
+    known: dict[str, Callable[[], Values]] = {
+        pool_metric(role, "utilization"): partial(np.asarray, steady.utilization[:, place])
+        for place, role in enumerate(roles)
+        if role != "decode-experts"
+    }
+    (decoding,) = (role for role in roles if role in DECODING)
+    known[pool_metric(decoding, "batch_mean")] = partial(np.asarray, steady.batch)
+    return known
 
 
 def _token_rates(rates: Mapping[str, Values], chips: Values) -> dict[str, Callable[[], Values]]:

@@ -61,6 +61,7 @@ class _Variants:
     layout: Ints
     step: Ints
     ranks: Values
+    stages: Values
     chips: Values
     most_running: Values
     kv_tokens: Values
@@ -143,6 +144,7 @@ class _Branch:
             self._money(rows, setting),
             self.slo,
             self.site.budget_chips,
+            [variants[0].role for variants in self.plans.variants],
         )
 
     def _steady(
@@ -190,6 +192,7 @@ class _Branch:
             step=variants.step[variant],
             replicas=replicas,
             ranks=variants.ranks[variant],
+            stages=variants.stages[variant],
             most_running=variants.most_running[variant],
             cached=self._cached(place, variant, replicas, setting),
         )
@@ -305,6 +308,7 @@ class _Branch:
             layout=np.array([number[pool.tp, pool.pp, pool.dp, pool.ep] for pool in pools]),
             step=np.array([steps.index(pool.max_num_batched_tokens) for pool in pools]),
             ranks=np.array([float(pool.dp) for pool in pools]),
+            stages=np.array([float(pool.pp) for pool in pools]),
             chips=np.array([float(pool.chips_per_replica) for pool in pools]),
             most_running=np.array([most for most, _ in kv]),
             kv_tokens=np.array([tokens for _, tokens in kv]),

@@ -54,8 +54,8 @@ class PromptTables:
 class Pools:
     """The same pool of many plans: which layout and step budget of the tables, and how many.
 
-    `ranks` are attention ranks of a replica, `most_running` the requests a replica can hold,
-    `cached` the share of the possible prefix hits it gets.
+    `ranks` are attention ranks of a replica, `stages` those of its pipeline, `most_running` the
+    requests it can hold, `cached` the share of the possible prefix hits it gets.
     """
 
     tables: PoolTables
@@ -63,6 +63,7 @@ class Pools:
     step: Ints
     replicas: Values
     ranks: Values
+    stages: Values
     most_running: Values
     cached: Values
 
@@ -93,7 +94,8 @@ class Loads:
 class Steady:
     """Per plan: requests/s, seconds per output token, prefill [n, 5] and waiting before it.
 
-    `utilization` [n, pools] is the share of time in which a replica of each pool runs a step;
+    `utilization` [n, pools] is the share of time in which a replica of each pool runs a step,
+    `batch` the requests of such a step of the pool that decodes;
     `burst_s` is how long the prompts that all users send at once, when a closed loop begins,
     take to be worked off.
     """
@@ -104,6 +106,7 @@ class Steady:
     queue_s: Values
     burst_s: Values
     utilization: Values
+    batch: Values
 
 
 def one_pool(
@@ -136,13 +139,15 @@ def one_pool(
     waiting_s = loads.waiting_s(requests_per_s, inside_s + outside_s + demand.gap_s)
     own_s = np.minimum(requests_per_s / pools.replicas * packed_s / pools.ranks, 0.9)
     chance_s = own_s / (1 - own_s) / 2 * packed_s
+    occupied = _occupied(loads, pools, per_replica * inside_s)
     return Steady(
         requests_per_s=requests_per_s,
         tpot_s=step_s,
         prompt_s=_statistics(prompts, pools) * np.maximum(stretch, 1.0)[:, None],
         queue_s=np.fmax(waiting_s, 0.0) + chance_s,
         burst_s=_burst_s(loads, pools, packed_s),
-        utilization=_occupied(loads, pools, per_replica * inside_s)[:, None],
+        utilization=occupied[:, None],
+        batch=_batch(pools, per_replica * inside_s, occupied),
     )
 
 
@@ -184,6 +189,8 @@ def split_pools(
         [p.share * _burst_s(loads, pools, _of_layout(p.packed_s, pools)) for pools, p in prefills],
         axis=0,
     )
+    decoding = requests_per_s * decoded * tpot_s / decode.replicas
+    occupied = _occupied(loads, decode, decoding)
     return Steady(
         requests_per_s=requests_per_s,
         tpot_s=tpot_s,
@@ -193,9 +200,10 @@ def split_pools(
         utilization=np.column_stack(
             [
                 *(_prefilling(pools, prompts, requests_per_s) for pools, prompts in prefills),
-                _occupied(loads, decode, requests_per_s * decoded * tpot_s / decode.replicas),
+                occupied,
             ]
         ),
+        batch=_batch(decode, decoding, occupied),
     )
 
 
@@ -208,6 +216,12 @@ def _occupied(loads: Loads, pools: Pools, running: Values) -> Values:
     users = np.maximum(loads.users / pools.replicas, 1.0)  # fewer are never on one together
     closed = 1.0 - (1.0 - np.minimum(running / users, 1.0)) ** users
     found: Values = np.where(np.isnan(users), -np.expm1(-running), closed)
+    return found
+
+
+def _batch(pools: Pools, running: Values, occupied: Values) -> Values:
+    """Requests of a step: those there while any is, shared among the stages of the pipeline."""
+    found: Values = np.maximum(running / np.maximum(occupied, 1e-12) / pools.stages, 1.0)
     return found
 
 

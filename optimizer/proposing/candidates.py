@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from objectives.estimate import demand_of, estimated, not_estimated
 from objectives.goals import Constraint, Objective
+from objectives.metrics import pool_of
 from objectives.weighted import combined, ingredients
 from optimizer.problem import Problem
 from spaces.enumeration import BranchPlans, enumerated
@@ -36,15 +37,16 @@ class Candidates:
     """The plans [n] of a space whose estimates are nearest to the estimated front.
 
     `estimates` [plan, metric] are those of the whole space, branch by branch, and `rows` [n] the
-    places of the candidates in it. Of the `metrics` the first are those of the objectives; those
-    that are `blind` have no estimate, and 1 stands for all their values.
+    places of the candidates in it. Of the `metrics` the first are those of the objectives. Those
+    that are `rough` have no estimate, and 1 stands for all their values; or they are of single
+    pools over the whole run, of which a steady state tells the order rather than the size.
     """
 
     tables: tuple[BranchPlans, ...]
     metrics: tuple[str, ...]
     estimates: Values
     rows: Ints
-    blind: tuple[bool, ...]
+    rough: tuple[bool, ...]
 
     @classmethod
     def of(cls, problem: Problem) -> Candidates:
@@ -56,8 +58,8 @@ class Candidates:
         gains = _logs(estimates[:, : len(signs)]) * signs
         known = np.isfinite(estimates).all(axis=1) & np.isfinite(gains).all(axis=1)
         unknown = _unknown(metrics, problem)
-        blind = tuple(name in unknown for name in metrics)
-        return cls(tables, metrics, estimates, _best(gains, known, _groups(tables)), blind)
+        rough = tuple(name in unknown or pool_of(name) is not None for name in metrics)
+        return cls(tables, metrics, estimates, _best(gains, known, _groups(tables)), rough)
 
     def plan(self, row: int) -> DeploymentPlan:
         """The plan at a place of the whole space."""
@@ -122,6 +124,13 @@ def why_not_estimated(problem: Problem) -> str:
     return f"no estimate knows {', '.join(unknown)}" if unknown else ""
 
 
+def learned_alone(problem: Problem) -> list[str]:
+    """The metrics of constraints that no estimate knows, which simulations alone tell."""
+    bounds = dict.fromkeys(bound.metric for bound in problem.constraints)
+    unknown = _unknown(bounds, problem)
+    return [name for name in bounds if name in unknown]
+
+
 def wanted_metrics(
     objectives: Sequence[Objective], constraints: Sequence[Constraint]
 ) -> tuple[str, ...]:
@@ -133,7 +142,8 @@ def wanted_metrics(
 def _estimates(problem: Problem, table: BranchPlans, metrics: Sequence[str]) -> Values:
     """The estimated metrics [plan, metric] of a branch; in order of number.
 
-    Of a metric that no estimate knows, which then only a constraint asks for, 1 stands for all.
+    Of a metric that no estimate knows, which then only a constraint asks for, 1 stands for all;
+    and so it does for one of a pool that a plan has not, or that no request comes to.
     """
     needed = tuple(dict.fromkeys(each for name in metrics for each in ingredients(name)))
     found = [
@@ -151,6 +161,10 @@ def _estimates(problem: Problem, table: BranchPlans, metrics: Sequence[str]) -> 
     columns = [
         np.ones(len(table)) if name in unknown else np.asarray(combined(name, parts, found))
         for name in metrics
+    ]
+    columns = [
+        column if pool_of(name) is None else np.where(column > 0, column, 1.0)
+        for name, column in zip(metrics, columns, strict=True)
     ]
     return np.column_stack(columns)
 

@@ -127,7 +127,7 @@ class Guide:
         residuals = _logs(simulated) - candidates.logs(rows)
         residuals[~np.isfinite(residuals)] = np.nan
         told = Plans(candidates.features(rows), candidates.groups(rows))
-        correction = corrections(self._plans, told, residuals, candidates.blind)
+        correction = corrections(self._plans, told, residuals, candidates.rough)
         logs = candidates.logs(candidates.rows) + correction.mean
         goals = len(self._objectives)
         # One row for each objective: the minimum over few rows is quick.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from optuna.exceptions import ExperimentalWarning
@@ -21,7 +22,7 @@ from optuna.samplers import (
 
 from optimizer.job import SamplerName
 from optimizer.problem import Problem
-from optimizer.proposing.candidates import MOST_PLANS, why_not_estimated
+from optimizer.proposing.candidates import MOST_PLANS, learned_alone, why_not_estimated
 from spaces.errors import InputError
 
 # Points of a quasi-random start before a model proposes anything: 10, 16, 24 and 48 gave, in 120
@@ -53,10 +54,18 @@ def chosen_sampler(asked: SamplerName, trials: int, problem: Problem) -> Choice:
         return Choice("exhaustive", f"the budget of {trials:,} covers all {size:,} points")
     refusal = why_not_estimated(problem)
     if not refusal:
-        return Choice("estimate", f"all {size:,} points can be estimated before any is simulated")
+        return Choice("estimate", _why_estimated(size, learned_alone(problem)))
     if trials <= MOST_TRIALS_OF_TPE:
         return Choice("tpe", f"{refusal}, and the budget is at most {MOST_TRIALS_OF_TPE:,}")
     return Choice("nsga2", f"{refusal}, and the budget is above {MOST_TRIALS_OF_TPE:,}")
+
+
+def _why_estimated(size: int, learned: Sequence[str]) -> str:
+    why = f"all {size:,} points can be estimated before any is simulated"
+    if not learned:
+        return why
+    verb = "is" if len(learned) == 1 else "are"
+    return f"{why}; {' and '.join(learned)} {verb} learned from simulations alone"
 
 
 def _check(asked: SamplerName, problem: Problem) -> None:

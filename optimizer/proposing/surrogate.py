@@ -20,8 +20,8 @@ Ints = npt.NDArray[np.int64]
 # for a plan by itself, and by each of its features.
 FIRST_NOISE = 0.15
 PRIOR = 0.1
-# The same for a metric that nothing estimates: it may be anything, and is learned from the trials.
-BLIND_PRIOR = 2.0
+# The same for a metric that nothing estimates, or only roughly: it is learned from the trials.
+ROUGH_PRIOR = 2.0
 # The least noise: no metric of a finite run is surer.
 LEAST_NOISE = 0.003
 # Rounds in which the noise is told from the residuals.
@@ -80,14 +80,14 @@ def _regressors(features: Values, centre: Values, scale: Values) -> Values:
 
 
 def corrections(
-    candidates: Plans, told: Plans, residuals: Values, blind: Sequence[bool] = ()
+    candidates: Plans, told: Plans, residuals: Values, rough: Sequence[bool] = ()
 ) -> Correction:
     """The correction of the candidates from the `residuals` [t, metric] of the `told` plans [t].
 
     Residuals may be nan; those of a group are learned from one another alone. Metrics that are
-    `blind` [metric] have no estimate, so that residuals are all that is known of them.
+    `rough` [metric] have hardly an estimate, so that residuals are all that is known of them.
     """
-    priors = [BLIND_PRIOR if each else PRIOR for each in blind] or [PRIOR] * residuals.shape[1]
+    priors = [ROUGH_PRIOR if each else PRIOR for each in rough] or [PRIOR] * residuals.shape[1]
     shape = (len(candidates.groups), residuals.shape[1])
     mean, deviation = np.zeros(shape), np.zeros(shape)
     for group, design in candidates.designs.items():

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from optimizer.candidates import Candidates
 from optimizer.job import Job, LoadRange
 from optimizer.problem import load_grid, posed, prepare
+from optimizer.proposing.candidates import Candidates
 from spaces.documents import dump_yaml, validated
 from spaces.errors import InputError
 from spaces.plan import LOAD_AXES, Load

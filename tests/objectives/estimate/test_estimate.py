@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +16,12 @@ from objectives.cost import RankBatch, step_seconds
 from objectives.deployment import pool_costs
 from objectives.estimate import demand_of, estimated, not_estimated
 from objectives.estimate.tables import pool_tables, running_grid
-from objectives.metrics import METRICS
+from objectives.metrics import METRICS, pool_metric
 from objectives.slo import Slo
 from objectives.workload import SyntheticSpec, Workload, generate, presets
 from spaces.enumeration import enumerated
 from spaces.options import PoolOptions, SpaceOptions
-from spaces.plan import EngineName, Load
+from spaces.plan import TOPOLOGY_ROLES, EngineName, Load, Role, Topology
 from spaces.space import SearchSpace
 from spaces.speculation import Speculation
 from tests.spaces.worlds import plan_of, site_of, space_of
@@ -75,13 +76,20 @@ def compared(name: str) -> dict[str, dict[str, tuple[Values, Values]]]:
     chance = np.random.default_rng(1)
     for table in enumerated(space):
         numbers = chance.choice(len(table), min(PLANS, len(table)), replace=False)
-        guess = estimated(table, space.site, demand_of(workload), NAMES)
+        names = (*NAMES, *of_pools(table.branch.roles))
+        guess = estimated(table, space.site, demand_of(workload), names)
         told = [assess(table.plan(int(n)), space.site, workload).metrics for n in numbers]
         found[table.branch.topology] = {
             metric: (guess[metric][numbers], np.array([one[metric] for one in told]))
-            for metric in NAMES
+            for metric in names
         }
     return found
+
+
+def of_pools(roles: Sequence[Role]) -> list[str]:
+    """What is estimated of pools: how busy each is, and the batch of the last."""
+    busy = [pool_metric(role, "utilization") for role in roles]
+    return [*busy, pool_metric(roles[-1], "batch_mean")]
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -99,6 +107,31 @@ def test_the_estimate_is_near_the_simulation(name: str, topology: str) -> None:
         off = np.abs(np.log(guess / told))
         assert np.median(off) < half, (metric, np.median(off))
         assert np.quantile(off, 0.9) < most, (metric, np.quantile(off, 0.9))
+
+
+@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("topology", ("aggregated", "prefill-decode"))
+def test_what_is_in_the_pools_is_near_the_simulation(name: str, topology: Topology) -> None:
+    """Of requests without pauses; decode pools within a few percent, prefill pools roughly."""
+    by_metric = compared(name)[topology]
+    for metric in of_pools(TOPOLOGY_ROLES[topology]):
+        guess, told = by_metric[metric]
+        off = np.abs(np.log(guess / told))
+        half, most = (0.35, 1.0) if metric == "prefill_utilization" else (0.1, 0.5)
+        assert np.median(off) < half, (metric, np.median(off))
+        assert np.quantile(off, 0.9) < most, (metric, np.quantile(off, 0.9))
+
+
+def test_a_pool_is_as_busy_as_its_users_keep_it() -> None:
+    """One user keeps a quarter of four replicas busy, and four keep all of them."""
+    space = small_space(
+        "llama-3.1-8b", {"h100": 4}, topology="aggregated", replicas=4, tensor_parallel=1
+    )
+    (found,) = everything(space, workload_of(), "aggregated_utilization")
+    busy = found["aggregated_utilization"].reshape(-1, len(space.loads))
+    assert busy[:, 0] == pytest.approx(0.25, rel=0.05)
+    assert busy[:, 1] == pytest.approx(1.0, rel=0.05)
+    assert (np.diff(busy, axis=1) >= -1e-9).all()
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -327,11 +360,23 @@ def test_all_kinds_of_open_loops_are_rates_of_requests() -> None:
 
 
 def test_every_metric_is_estimated_or_said_not_to_be() -> None:
-    table = enumerated(SPACES["dense"])[0]
-    demand = demand_of(workload_of())
+    """In some topology: a plan has no metrics of pools that it lacks."""
+    workload = workload_of(input_tokens=4096, shared_prefix_tokens=3072)
     slo = Slo(ttft_ms=1000)
-    found = estimated(table, SPACES["dense"].site, demand, tuple(METRICS), slo=slo)
-    nothing = {name for name, values in found.items() if np.isnan(values).all()}
+    nothing = set(METRICS)
+    for topology in get_args(Topology):
+        options = SpaceOptions(
+            topology=topology,
+            shared_gb=1000.0,
+            retention="write-through",
+            replicas=1,
+            max_num_seqs=16,
+            max_num_batched_tokens=8192,
+        )
+        space = space_of(site_of("gpt-oss-120b", {"h200": 8}), options, concurrencies=(4,))
+        table = enumerated(space)[0]
+        found = estimated(table, space.site, demand_of(workload), tuple(METRICS), slo=slo)
+        nothing &= {name for name, values in found.items() if np.isnan(values).all()}
     assert nothing == not_estimated(slo)
     by_class = Slo(ttft_ms=1000, promised=True)
     assert not_estimated(by_class) - not_estimated(slo) == {

@@ -10,6 +10,7 @@ import pytest
 from optimizer.problem import Problem, prepare
 from optimizer.proposing.candidates import Candidates, why_not_estimated
 from optimizer.proposing.guide import Guide, fitted_size
+from optimizer.proposing.sampling import chosen_sampler
 from optimizer.proposing.surrogate import Plans, corrections
 from optimizer.storing.records import record_of
 from results.trials import TrialRecord
@@ -103,17 +104,17 @@ def test_rows_and_plans_are_one_another(problem: Problem, candidates: Candidates
         assert candidates.row_of(candidates.plan(row)) == row
 
 
-def test_a_metric_that_nothing_estimates_is_learned_from_few_trials() -> None:
+def test_a_metric_that_is_estimated_roughly_or_not_at_all_is_learned_from_few_trials() -> None:
     """Waits of seconds, where 1 ms stands for all: eight trials tell their order of magnitude."""
     random = np.random.default_rng(1)
     plans = Plans(random.normal(size=(60, 3)), np.zeros(60, dtype=np.int64))
     truth = 7.0 + plans.features @ np.array([1.5, -1.0, 0.0])
     known = Plans(plans.features[:8], plans.groups[:8])
-    seen, blind = (
+    seen, rough = (
         corrections(plans, known, truth[:8, None], (each,)).mean[:, 0] for each in (False, True)
     )
-    assert np.abs(blind - truth)[8:].mean() < 0.3
-    assert np.abs(blind - truth)[8:].mean() < 0.2 * np.abs(seen - truth)[8:].mean()
+    assert np.abs(rough - truth)[8:].mean() < 0.3
+    assert np.abs(rough - truth)[8:].mean() < 0.2 * np.abs(seen - truth)[8:].mean()
     nothing = Plans(plans.features[:0], plans.groups[:0])
     assert corrections(plans, nothing, np.empty((0, 1)), (True,)).deviation.min() > 2.0
 
@@ -127,11 +128,42 @@ def test_constraints_on_pools_without_an_estimate_do_not_stop_the_guide() -> Non
     problem = prepare(job)
     candidates = Candidates.of(problem)
     having = candidates.with_pool("decode")
-    assert candidates.blind == (False, False, True)
+    assert candidates.rough == (False, False, True)
     assert having.any() and not having.all()
     assert candidates.with_pool(None).all()
     topologies = [candidates.plan(row).topology for row in candidates.rows[having][::500].tolist()]
     assert set(topologies) == {"prefill-decode"}
+
+
+SPLIT = {
+    "workload": {"synthetic": {"requests": 40, "input_tokens": 2000, "output_tokens": 100}},
+    "space": {"topology": "prefill-decode"},
+}
+
+
+def test_goals_in_pools_are_estimated_as_far_as_a_steady_state_goes() -> None:
+    objectives = ["minimize prefill_utilization", "maximize decode_batch_mean"]
+    problem = prepare(job_of(**SPLIT, objectives=objectives, constraints=[]))
+    choice = chosen_sampler("auto", 100, problem)
+    assert choice.name == "estimate" and choice.reason.endswith("before any is simulated")
+    candidates = Candidates.of(problem)
+    guessed = candidates.estimates[candidates.rows]
+    assert np.isfinite(guessed).all() and (np.ptp(guessed, axis=0) > 0).all()
+    assert len(Guide(candidates, problem.objectives, ()).propose(8, [])) == 8
+
+
+def test_auto_says_which_goals_it_does_not_know() -> None:
+    waits = prepare(job_of(**SPLIT, objectives=["minimize decode_queue_p95_ms"], constraints=[]))
+    choice = chosen_sampler("auto", 100, waits)
+    assert choice.name == "tpe"
+    assert choice.reason.startswith("no estimate knows decode_queue_p95_ms, ")
+    bounds = ["decode_queue_p95_ms <= 5", "ttft_p95_ms <= 900", "peak_kv_fraction <= 0.9"]
+    choice = chosen_sampler("auto", 100, prepare(job_of(**SPLIT, constraints=bounds)))
+    assert choice.name == "estimate"
+    assert choice.reason.endswith(
+        "before any is simulated; decode_queue_p95_ms and peak_kv_fraction are learned from "
+        "simulations alone"
+    )
 
 
 def test_what_cannot_be_estimated_is_told() -> None:
