@@ -40,7 +40,7 @@ def begun(study: optuna.Study, job: Job, problem: Problem) -> Beginning:
     seeds = study.user_attrs[SEEDS]
     told = [f"sampler {choice.name}: {choice.reason}", *notes]
     if seeds:
-        told.append(f"{len(seeds)} known points are tried first")
+        told.append(f"known points tried first: {len(seeds)}")
     return Beginning(Proposals(problem, choice.name, job.search, seeds), tuple(told))
 
 

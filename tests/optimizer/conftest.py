@@ -2,7 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+
+from tests.optimizer.postgres import Server, binaries
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A Ray cluster with a head of one CPU; tests add nodes of their own."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'servefront[ray]'")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A PostgreSQL server."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    folder = binaries()
+    if folder is None:
+        pytest.skip("PostgreSQL's server is not installed (Debian: apt-get install postgresql)")
+    server = Server(folder)
+    yield server
+    server.remove()
 
 
 @pytest.fixture(autouse=True)

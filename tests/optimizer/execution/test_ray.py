@@ -31,16 +31,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """A head of one CPU; tests add nodes of their own."""
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    yield cluster
-    cluster.shutdown()
-
-
 @dataclass(frozen=True)
 class Located(Formula):
     """The formula, which leaves a file by the name of the node it ran on."""

@@ -28,7 +28,7 @@ from results.trials import TrialRecord
 from spaces.documents import dump_yaml
 from spaces.errors import InputError, StorageUnavailable
 from tests.conftest import REPOSITORY
-from tests.optimizer.postgres import ENCODED, PASSWORD, Server, binaries
+from tests.optimizer.postgres import ENCODED, PASSWORD, Server
 from tests.optimizer.toy import TRIALS, Silent, job_data, job_of, run, searched
 
 # Connections are closed when the collector finds their engines.
@@ -45,17 +45,6 @@ def collected() -> Iterator[None]:
     """Collect the connections of results that were read, while their warnings are ignored."""
     yield
     gc.collect()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
-    folder = binaries()
-    if folder is None:
-        pytest.skip("PostgreSQL's server is not installed (Debian: apt-get install postgresql)")
-    server = Server(folder)
-    yield server
-    server.remove()
 
 
 @pytest.fixture(scope="module")
