@@ -34,7 +34,7 @@ pytestmark = pytest.mark.benchmark
 ROUNDS = 5
 LEAST = 1.7
 ABOUT_50_MS = (0.035, 0.075)
-REQUESTS = 6500
+REQUESTS = 7500
 
 
 def test_two_workers_are_worth_at_least_1_7(tmp_path: Path) -> None:
