@@ -90,8 +90,15 @@ def _hosts(plan: DeploymentPlan, site: Site) -> HostSetup | None:
 def pool_costs(plan: DeploymentPlan, pool: Pool, site: Site, exchanges: bool = True) -> StepCosts:
     """The step costs of a replica of `pool`; of split decode, with the experts it works with.
 
-    Without `exchanges` chips reach one another in no time.
+    Without `exchanges` chips reach one another in no time. What a request costs the host in a step
+    is handing out its tokens, so it comes once in the engine's `stream_interval` steps.
     """
+    costs = _replica_costs(plan, pool, site, exchanges)
+    interval = site.engines[plan.settings(pool).engine].stream_interval
+    return costs if interval == 1 else replace(costs, request_s=costs.request_s / interval)
+
+
+def _replica_costs(plan: DeploymentPlan, pool: Pool, site: Site, exchanges: bool) -> StepCosts:
     calibration, own = calibration_of(site), plan.settings(pool)
     factor = calibration.step_factor(_stack(plan, pool, site))
     if pool.role == "decode-attention":

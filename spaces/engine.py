@@ -20,7 +20,8 @@ class EngineSpec(Document):
     `expert_parallel_sizes` is the rule for the ranks over which experts are spread: `one-or-all`
     of the tp x dp ranks of a stage, or any of their `divisors`. Prompts are let in beside running
     requests every `admission_steps` steps, or, with `admission_together`, as soon as every
-    attention data-parallel rank has one, too. `attention_dp_sizes` is the rule
+    attention data-parallel rank has one, too. Tokens of a request go to its client
+    `stream_interval` at a time, the first alone. `attention_dp_sizes` is the rule
     for attention data parallelism: `any`, or `one-or-all` ranks. Without
     `stages_exchange_kv`, pools that hand KV to one another have a single pipeline stage and TP
     sizes of which one divides the other. It takes over KV from engines of its own kind and from
@@ -53,6 +54,7 @@ class EngineSpec(Document):
     front_end_cores_per_rank: PositiveInt = 1
     admission_steps: PositiveInt = 1
     admission_together: bool = False
+    stream_interval: PositiveInt = 1
     speculation: tuple[DraftMethod, ...] = ()
     handoff: Handoff = "after-prefill"
     exportable: bool = True

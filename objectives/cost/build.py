@@ -72,7 +72,9 @@ def costs_on(
     exchanges: bool = True,
 ) -> StepCosts:
     """The same on a given machine, built anew: for fits that vary its constants."""
-    machine = replace(machine, log=SourceLog(), model=model.name)
+    machine = replace(
+        machine, log=SourceLog(), model=model.name, quantised_inputs=model.static_fp8
+    )
     drafting = drafting_of(model, pool, speculation)
     grid = token_grid(pool, drafting.verified)
     tokens = grid.astype(np.float64)

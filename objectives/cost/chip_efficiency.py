@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+from pydantic import Field
 
 from objectives.cost.step_costs import Floats
 from spaces.chip import Status
@@ -57,9 +58,14 @@ class GemmRow(Document):
 
 
 class Gemm(Block):
-    """Matrix products by weight format."""
+    """Matrix products by weight format.
+
+    `input_quantisation_us` is what an engine's benchmark of products in fp8 with one scale a
+    tensor spends on finding the scale of its inputs and converting them.
+    """
 
     formats: dict[Dtype, GemmRow]
+    input_quantisation_us: dict[EngineName, float] = Field(default_factory=dict)
 
 
 class DecodeAttentionRow(Document):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from objectives.cost.kernel_tables import FittedKernel
 from objectives.cost.kernel_work import Work
-from objectives.cost.machine import Machine
+from objectives.cost.machine import SECONDS_PER_US, Machine
 from objectives.cost.step_costs import Floats
 from objectives.cost.tuning import UNTUNED, Factors
 from spaces.precision import Dtype
@@ -25,9 +26,27 @@ _GEMM = {
 
 
 def gemm_kernels(machine: Machine, dtype: Dtype) -> tuple[FittedKernel, ...]:
-    """Fitted products of all engines for weights of a format; empty where none was measured."""
+    """Fitted products of all engines for weights of a format; empty where none was measured.
+
+    Where inputs come quantised they are those of one scale a tensor, less the time in which their
+    benchmark quantises the inputs, of the engines of which that time was measured by itself.
+    """
+    spared = spared_us(machine, dtype)
+    if spared:
+        return tuple(
+            replace(kernel, spared_s=spared[kernel.engine] * SECONDS_PER_US)
+            for kernel in _first(machine, "gemm", ("fp8",))
+            if kernel.engine in spared
+        )
     unpacked = machine.chip.compute_dtype(dtype) == "bf16" and dtype not in ("bf16", "int4")
     return _first(machine, "gemm", ("bfloat16",) if unpacked else _GEMM[dtype])
+
+
+def spared_us(machine: Machine, dtype: Dtype) -> Mapping[str, float]:
+    """By engine, what its benchmark of a product spends on inputs that here come quantised."""
+    ready = machine.quantised_inputs and dtype == "fp8"
+    known = machine.achieved.gemm.input_quantisation_us.items()
+    return {str(engine): us for engine, us in known if ready}
 
 
 def in_service_s(

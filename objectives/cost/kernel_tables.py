@@ -44,6 +44,7 @@ class FittedKernel:
     """One kernel family of one engine on one chip, and where its rows came from.
 
     `read_from` names the measured table where the tables hold its rows themselves, not a fit.
+    `spared_s` of the benchmark's seconds a step does not take.
     """
 
     op: str
@@ -55,6 +56,7 @@ class FittedKernel:
     floor_s: float
     tables: tuple[LogTable, ...]
     read_from: str = ""
+    spared_s: float = 0.0
 
     def spans(self, shape: Mapping[str, float]) -> bool:
         """Whether a shape lies within the knots of all its axes that are asked about."""
@@ -68,7 +70,8 @@ class FittedKernel:
     def seconds(self, work: Work, fixed: float = 1.0) -> Floats:
         """Benchmark seconds of the work, launch ramp (times `fixed`) included."""
         correction = sum(np.asarray(table.at(work.shape)) for table in self.tables)
-        return np.asarray((work.roofline_s() + fixed * self.floor_s) * np.exp(correction))
+        seconds = (work.roofline_s() + fixed * self.floor_s) * np.exp(correction)
+        return np.maximum(np.asarray(seconds) - self.spared_s, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from objectives.cost.fitted import spared_us
 from objectives.cost.kernel_work import ACTIVATION_BYTES
 from objectives.cost.machine import Machine
 from objectives.cost.operators import gemm_s, small_kernels_s
@@ -40,6 +41,12 @@ _SMALL_KERNELS = {
     "dense": 1,
     "moe": 2,
 }
+# Launches for each half of a layer that quantise inputs no kernel hands on in fp8, of which each
+# half has two: TensorRT-LLM does it in the norm after a sum, in attention and in the activation
+# (_torch/models/modeling_llama.py, RESIDUAL_RMS_NORM_QUANT_FP8), but not in a norm of its own;
+# vLLM's passes leave the activation (of others it is taken so).
+_QUANTISATIONS = {"trtllm": 0.0}
+_OTHER_QUANTISATIONS = 0.5
 # Of an indexer, scores and top-k apart: norm and rotary embedding; quantisation with cache write.
 _INDEX_KERNELS = 2
 # Of mixing residual streams around a part of a layer: norm of the streams; weights made doubly
@@ -58,7 +65,7 @@ def attention_layer_s(
     """Seconds of an attention layer without its look at the context."""
     shapes = attention_shapes(group, hidden_size, tp)
     moved = ACTIVATION_BYTES * (4 * hidden_size + 2 * shapes[0][0])
-    kernels = _small_kernels(machine, group, tp)
+    kernels = _small_kernels(machine, group, tp) + _quantisations(machine, dtype, tp)
     products = _products_s(machine, shapes, dtype, tokens)
     return products + small_kernels_s(machine, tokens, kernels, moved)
 
@@ -75,7 +82,7 @@ def feed_forward_layer_s(
     shapes = feed_forward_shapes(group, hidden_size, tp)
     inner = shapes[-1][1] if shapes else 0.0
     moved = ACTIVATION_BYTES * (4 * hidden_size + 3 * inner)
-    kernels = _small_kernels(machine, group, tp)
+    kernels = _small_kernels(machine, group, tp) + _quantisations(machine, dtype, tp)
     seconds = _products_s(machine, shapes, dtype, tokens)
     if isinstance(group, MoeFfn):
         kernels += group.shared_experts > 0
@@ -218,6 +225,13 @@ def _products_s(machine: Machine, shapes: list[Shape], dtype: Dtype, tokens: Flo
     for rows, columns in shapes:
         seconds += gemm_s(machine, tokens, rows, columns, dtype)
     return seconds
+
+
+def _quantisations(machine: Machine, dtype: Dtype, tp: int) -> float:
+    """Launches of half a layer that quantise inputs, beside what products in `dtype` contain."""
+    if not spared_us(machine, dtype):
+        return 0.0
+    return _QUANTISATIONS.get(machine.engine, _OTHER_QUANTISATIONS) + machine.norm_is_apart(tp)
 
 
 def _small_kernels(machine: Machine, group: AttentionGroup | DenseFfn | MoeFfn, tp: int) -> int:

@@ -41,7 +41,8 @@ class Machine:
     """What an engine gets out of a chip.
 
     Where it is `measured`, operators are read from measured tables as far as these go, and `log`
-    holds for each whether it was.
+    holds for each whether it was. With `quantised_inputs` products in fp8 get their inputs in fp8
+    from the kernels before them.
     """
 
     chip: ChipSpec
@@ -53,6 +54,7 @@ class Machine:
     model: str = ""
     measured: bool = False
     tuning: Tuning = ()
+    quantised_inputs: bool = False
     log: SourceLog = field(default_factory=SourceLog, compare=False, repr=False)
 
     def note(self, operator: str, shape: str, origin: str | None, missing: str) -> None:
@@ -72,11 +74,11 @@ class Machine:
         own = found.get((operator, form, self.engine))
         return own or found.get((operator, form, ANY_ENGINE), UNTUNED)
 
-    @property
-    def release_loss_s(self) -> float:
-        """Seconds that a layer of routed experts loses under the engine's release."""
+    def release_loss_s(self, weights: Dtype) -> float:
+        """Seconds that a layer of routed experts in a format loses under the engine's release."""
         losses = self.overheads.older_releases.losses
-        found = (x for x in losses if x.concerns(self.engine, self.chip.name, self.release))
+        here = (self.engine, self.chip.name, self.release, weights)
+        found = (loss for loss in losses if loss.concerns(*here))
         return sum(loss.experts_layer_us for loss in found) * SECONDS_PER_US
 
     @property

@@ -76,12 +76,12 @@ def routed_experts_s(
     narrowness = 1.0 + machine.overheads.grouped.half_width / inner
     multiply_s = 2.0 * weights * rows * narrowness / machine.sustained_flops(dtype) / row.compute
     move_s = moved / (machine.chip.hbm_bytes_per_s * row.memory)
-    fixed_s = machine.launch_s(factors.fixed * row.latency_us) + machine.release_loss_s
+    fixed_s = machine.launch_s(factors.fixed * row.latency_us) + machine.release_loss_s(dtype)
     return factors.multiply * multiply_s + factors.move * move_s + fixed_s
 
 
 def small_kernels_s(
-    machine: Machine, tokens: Floats, kernels: int, bytes_per_token: float
+    machine: Machine, tokens: Floats, kernels: float, bytes_per_token: float
 ) -> Floats:
     """Seconds of element-wise kernels: their launches, and the activations they move."""
     return kernels * machine.small_kernel_s + tokens * bytes_per_token / machine.stream_bytes_per_s

@@ -32,21 +32,25 @@ class Fusion(Block):
 
 
 class ReleaseLoss(Document):
-    """What each layer of routed experts takes longer under releases before `before`."""
+    """What a layer of routed experts takes longer under releases before `before`.
+
+    With experts in the format `weights`, in any where it is left out.
+    """
 
     engine: EngineName
     chips: tuple[str, ...]
     before: str
     experts_layer_us: float
+    weights: Dtype | None = None
 
-    def concerns(self, engine: EngineName, chip: str, release: str) -> bool:
+    def concerns(self, engine: EngineName, chip: str, release: str, weights: Dtype) -> bool:
         """Whether an engine of this release on this chip loses the time; not where it is unknown.
 
         >>> loss = ReleaseLoss(engine="sglang", chips=("c",), before="0.5.12", experts_layer_us=1)
-        >>> [loss.concerns("sglang", "c", release) for release in ("0.5.9", "0.5.12", "")]
+        >>> [loss.concerns("sglang", "c", release, "fp8") for release in ("0.5.9", "0.5.12", "")]
         [True, False, False]
         """
-        here = engine == self.engine and chip in self.chips
+        here = engine == self.engine and chip in self.chips and self.weights in (None, weights)
         return bool(here and release and _numbers(release) < _numbers(self.before))
 
 

@@ -76,7 +76,7 @@ def read_experts_s(
         return None
     busiest = tokens * imbalance(moe, tokens, pool.ep)
     work = layout_work(machine.chip, dtype, layout, busiest)
-    return under_load_s(machine, curve.at(busiest), work) + machine.release_loss_s
+    return under_load_s(machine, curve.at(busiest), work) + machine.release_loss_s(dtype)
 
 
 def read_all_reduce_s(machine: Machine, message_bytes: Floats, ranks: int) -> Floats | None:

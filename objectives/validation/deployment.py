@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import cast, get_args
 
 from objectives.validation.points import Mapping, Setup
@@ -42,12 +43,14 @@ def deployed(
     plan = setup.plan
     if plan is None:
         setting = _setting(setup, cast(EngineName, engine.name))
-        plan = _plan(setup, engine, setting)
-        steps = setting.admission_steps_at(setup.load.concurrency or 1)
-        together = setting.admission_together
-        engine = engine.model_copy(
-            update={"admission_steps": steps, "admission_together": together}
-        )
+        start = _start(setup, cast(EngineName, engine.name))
+        plan = _plan(setup, engine, setting, start)
+        started = {
+            "admission_steps": setting.admission_steps_at(setup.load.concurrency or 1),
+            "admission_together": setting.admission_together,
+            "stream_interval": max(setting.stream_interval, start.stream_interval),
+        }
+        engine = engine.model_copy(update=started)
     kinds = plan.chips_by_kind
     site = Site(
         model=catalog.model(plan.model),
@@ -61,12 +64,12 @@ def deployed(
     return plan, site
 
 
-def _plan(setup: Setup, engine: EngineSpec, setting: RunSetting) -> DeploymentPlan:
+def _plan(setup: Setup, engine: EngineSpec, setting: RunSetting, start: Start) -> DeploymentPlan:
     model, chip = catalog.model(setup.model), catalog.chip(setup.hardware)
     if setup.mode not in TOPOLOGIES:
         raise InputError("the row must say whether it is aggregated or disaggregated")
     topology, roles = TOPOLOGIES[setup.mode]
-    start = _start(setup, cast(EngineName, engine.name), model, chip)
+    mappings = [_one_rank(m) if setting.one_attention_rank else m for m in setup.mappings]
     return DeploymentPlan(
         model=model.name,
         engine=cast(EngineName, engine.name),
@@ -74,7 +77,7 @@ def _plan(setup: Setup, engine: EngineSpec, setting: RunSetting) -> DeploymentPl
         topology=topology,
         pools=tuple(
             _pool(role, chip.name, mapping, setup, _limits(role, mapping, setup, setting, start))
-            for role, mapping in zip(roles, setup.mappings, strict=True)
+            for role, mapping in zip(roles, mappings, strict=True)
         ),
         precision=_precision(setup, model, chip, setting.kv),
         hbm_fraction=setting.hbm_fraction or engine.hbm_fraction,
@@ -108,10 +111,16 @@ def _drafts(setup: Setup) -> bool:
     return setup.speculation not in ("", "none")
 
 
-def _start(setup: Setup, engine: EngineName, model: ModelSpec, chip: ChipSpec) -> Start:
+def _one_rank(mapping: Mapping) -> Mapping:
+    """The same chips with attention shared by tensor parallelism instead of data parallelism."""
+    return replace(mapping, tp=mapping.tp * mapping.dp, dp=1)
+
+
+def _start(setup: Setup, engine: EngineName) -> Start:
     """How the published recipe of a disaggregated row started it."""
     if setup.mode != "disagg":
         return Start()
+    model, chip = catalog.model(setup.model), catalog.chip(setup.hardware)
     prefill, decode = setup.mappings
     row = Row(
         engine=engine,

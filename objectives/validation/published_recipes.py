@@ -82,12 +82,16 @@ class Family(Document):
 
 
 class PublishedRecipes(Document):
-    """Recipes for rows whose workload names `workload`, and the router of all of them."""
+    """Recipes for rows whose workload names `workload`, and the router of all of them.
+
+    `stream_intervals` are the tokens that an engine's decode workers hand out together.
+    """
 
     source: str
     checked: str
     workload: str
     router: Router
+    stream_intervals: dict[EngineName, PositiveInt]
     families: tuple[Family, ...]
 
 
@@ -95,6 +99,7 @@ class Start(Document):
     """How a disaggregated row was started; None where no recipe tells."""
 
     router: Router = "least-loaded"
+    stream_interval: PositiveInt = 1
     seats: PositiveInt | None = None
     drafts: PositiveInt | None = None
     prefill: Limits = Limits()
@@ -126,6 +131,7 @@ def start_of(workload: str, row: Row) -> Start:
     known = published_recipes()
     if known.workload not in workload:
         return Start()
+    interval = known.stream_intervals.get(row.engine, 1)
     for family in known.families:
         if not _concerns(family.match, row):
             continue
@@ -133,11 +139,12 @@ def start_of(workload: str, row: Row) -> Start:
             if _started_by(recipe, row):
                 return Start(
                     router=known.router,
+                    stream_interval=interval,
                     seats=recipe.seats,
                     drafts=recipe.drafts or None,
                     prefill=recipe.prefill or family.prefill,
                 )
-    return Start(router=known.router)
+    return Start(router=known.router, stream_interval=interval)
 
 
 def _concerns(match: FamilyMatch, row: Row) -> bool:

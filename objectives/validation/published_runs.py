@@ -42,7 +42,9 @@ class RunSetting(Document):
 
     `step_tokens` bounds the tokens of a step, or `inputs_a_step` times the nominal input does;
     with `one_input_a_step` it is one input and what all decoding requests have. `drafts` are those
-    of a step where a row says that it drafts.
+    of a step where a row says that it drafts. Tokens go to the client `stream_interval` at a time.
+    With `one_attention_rank` the script shares attention among all chips by tensor parallelism,
+    whatever data parallelism a row states.
     `admission_steps` maps the least concurrency to the steps between two looks at the queue, and
     `admission_together` lets ranks wait for one another (`objectives.simulator.admission`).
     """
@@ -56,6 +58,8 @@ class RunSetting(Document):
     kv: KvDtype | None = None
     admission_steps: dict[int, PositiveInt] = Field(default_factory=dict)
     admission_together: bool = False
+    stream_interval: PositiveInt = 1
+    one_attention_rank: bool = False
 
     def step_tokens_at(self, nominal_input: int, decoding: int, drafts: int) -> int | None:
         """Most tokens of a step of a rank with so many decoding requests, None if nothing is said.

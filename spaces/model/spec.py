@@ -28,7 +28,8 @@ class ModelSpec(Document):
     A layer has an attention and a feed-forward part; with `single_part_layers` it has one of the
     two (Nemotron-H). `residual_streams` above 1 are hyper-connections (arXiv 2409.19606), which
     mix as many copies of the residual stream before and after each part. `drafts` are what can
-    draft tokens for it; nothing else here counts them.
+    draft tokens for it; nothing else here counts them. With `static_fp8` its fp8 checkpoint states
+    one scale for every tensor of inputs, so kernels can hand them on in fp8.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ModelSpec(Document):
     ffn: tuple[Ffn, ...] = Field(min_length=1)
     native_weights: WeightPrecision
     released_weights: tuple[WeightsName, ...] = ()
+    static_fp8: bool = False
     drafts: tuple[DraftHead, ...] = ()
     published_total_parameters_b: float | None = None
     published_active_parameters_b: float | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -35,6 +36,15 @@ def test_blocks_of_short_requests_hold_their_windows() -> None:
     )
     assert (short.request_blocks, long.request_blocks) == (0, 36 * 8192 // (12 * 16))
     assert 3.9 < long.kv_blocks / short.kv_blocks < 4.1
+
+
+def test_tokens_handed_out_together_cost_the_host_once() -> None:
+    plan, site = plan_of("llama-3.1-8b", "h100"), site_of("llama-3.1-8b", {"h100": 1})
+    slower = site.engines["vllm"].model_copy(update={"stream_interval": 10})
+    together = replace(site, engines={"vllm": slower})
+    (each,), (tenth,) = (scenario_of(plan, place).pools for place in (site, together))
+    assert tenth.costs.request_s == pytest.approx(each.costs.request_s / 10)
+    assert tenth.costs.host_s == each.costs.host_s
 
 
 def test_tiers_reach_the_simulator() -> None:

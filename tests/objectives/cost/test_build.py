@@ -17,7 +17,7 @@ from spaces import catalog
 from spaces.chip import ChipSpec, Fact
 from spaces.errors import InputError
 from spaces.model import ModelSpec
-from spaces.plan import Pool, Precision
+from spaces.plan import EngineName, Pool, Precision
 
 Costs = Callable[..., StepCosts]
 
@@ -284,3 +284,53 @@ def test_an_older_release_costs_more_where_it_is_known_to() -> None:
     assert known[0] - known[1] == pytest.approx(layers * 200e-6)
     assert known[1] == known[2]
     assert known[3] == known[4]
+
+
+def test_trtllm_had_slower_experts_in_fp8_alone() -> None:
+    """DeepGEMM's, before its own kernel for Blackwell."""
+    mine, pool = catalog.model("deepseek-r1"), Pool(role="aggregated", chip="b200", tp=8, ep=8)
+
+    def lost(weights: str) -> float:
+        precision = Precision.model_validate({"weights": weights})
+        older, newer = (
+            step_seconds(
+                step_costs(mine, catalog.chip("b200"), pool, precision, "trtllm", None, release),
+                [RankBatch((1000,) * 4)],
+            )[0]
+            for release in ("1.1.0", "1.2.0")
+        )
+        return older - newer
+
+    layers = sum(ffn.layers for ffn in mine.ffn if ffn.kind == "moe")
+    assert lost("fp8") == pytest.approx(layers * 31e-6)
+    assert lost("nvfp4") == 0.0
+
+
+@pytest.mark.parametrize("engine", ["trtllm", "vllm"])
+def test_inputs_of_one_scale_a_tensor_need_no_kernel_of_their_own(engine: EngineName) -> None:
+    """Four products a layer lose what their benchmark quantises with, less what is left apart."""
+    llama, chip = catalog.model("llama-3.3-70b"), catalog.chip("b200")
+    blocks = llama.model_copy(update={"static_fp8": False})
+
+    def spared_us(weights: str, tp: int) -> float:
+        pool = Pool(role="aggregated", chip="b200", tp=tp)
+        precision = Precision.model_validate({"weights": weights})
+        of_blocks, of_tensors = (
+            _decode(step_costs(one, chip, pool, precision, engine), 4, 1000)
+            for one in (blocks, llama)
+        )
+        return 1e6 * (of_blocks - of_tensors) / llama.layers
+
+    assert 4.0 < spared_us("fp8", 8) < 20.0
+    assert spared_us("fp8", 1) < spared_us("fp8", 8)
+    assert spared_us("nvfp4", 8) == spared_us("bf16", 8) == 0.0
+
+
+def test_nothing_is_spared_on_chips_without_measured_quantisation() -> None:
+    llama, chip = catalog.model("llama-3.3-70b"), catalog.chip("mi300x")
+    blocks = llama.model_copy(update={"static_fp8": False})
+    pool, precision = Pool(role="aggregated", chip="mi300x", tp=8), Precision(weights="fp8")
+    told = [
+        _decode(step_costs(one, chip, pool, precision, "vllm"), 4, 1000) for one in (blocks, llama)
+    ]
+    assert told[0] == told[1]

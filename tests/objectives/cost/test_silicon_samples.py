@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from objectives.cost.chip_efficiency import load_efficiency
 from objectives.cost.curves import MeasuredCurve
 from objectives.cost.silicon import SYSTEMS, tables
 from objectives.cost.silicon.attention import (
@@ -136,3 +137,23 @@ def geometry(row: Any) -> dict[str, Any]:
     names = {"heads": "num_heads", "kv_heads": "num_kv_heads", "head_dim": "head_dim"}
     sizes = {key: int(getattr(row, name)) for key, name in names.items()}
     return {**sizes, "window": 0, "kv": KV[row.kv_dtype]}
+
+
+def test_what_inputs_cost_to_quantise_is_that_of_the_tables() -> None:
+    """Finding the scale and converting, medians over 1 to 64 tokens."""
+    compared = 0
+    for name in SYSTEMS:
+        for engine, us in load_efficiency(name).gemm.input_quantisation_us.items():
+            seconds = [
+                _quantising(name, engine, file) for file in ("computescale", "scale_matrix")
+            ]
+            assert 1e3 * seconds[0].add(seconds[1]).median() == pytest.approx(us, abs=0.06)
+            compared += 1
+    assert compared == 12
+
+
+def _quantising(chip_name: str, engine: str, file: str) -> pd.Series[float]:
+    table = newest_table(chip_name, engine, f"{file}_perf")
+    assert table is not None
+    few = table.rows[table.rows["m"] <= 64]
+    return few.groupby(["m", "k"])["latency"].median()

@@ -137,3 +137,12 @@ def test_points_are_predicted_alike_whatever_stands_beside_them(tmp_path: Path) 
     both = predict_all(read_points(write_rows(tmp_path / "p.csv", rows)).points)
     (alone,) = predict_all(read_points(write_rows(tmp_path / "q.csv", rows[1:])).points).predicted
     assert both.predicted[1].values == alone.values
+
+
+def test_a_row_is_started_as_its_launch_script_can(tmp_path: Path) -> None:
+    """vLLM's scripts for these models know tensor parallelism alone, whatever a row states."""
+    layout = {"decode_tp": 1, "decode_dp": 4, "decode_ep": 4, "num_chips": 4, "concurrency": 16}
+    row = AGGREGATED | layout | {"model": "MiniMax-M2.5", "hardware": "B200", "engine": "vllm"}
+    (point,) = read_points(write_rows(tmp_path / "p.csv", [row])).points
+    (pool,) = predict(point.setup)[0].pools
+    assert (pool.tp, pool.dp, pool.ep) == (4, 1, 4)

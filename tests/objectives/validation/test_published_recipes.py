@@ -30,7 +30,10 @@ def start(workload: str = INFERENCEX, **changes: Any) -> Start:
 
 def test_a_recipe_says_what_a_rank_may_hold() -> None:
     assert start() == Start(
-        router="round-robin", seats=32, prefill=Limits(step_tokens=16384, seats=16)
+        router="round-robin",
+        stream_interval=20,
+        seats=32,
+        prefill=Limits(step_tokens=16384, seats=16),
     )
 
 
@@ -52,8 +55,10 @@ def test_the_recipe_of_the_load_counts(
 
 
 def test_a_row_without_a_recipe_keeps_the_router_alone() -> None:
-    assert start(users=7) == Start(router="round-robin")
-    assert start(chip="b300") == Start(router="round-robin")
+    alone = Start(router="round-robin", stream_interval=20)
+    assert start(users=7) == alone
+    assert start(chip="b300") == alone
+    assert start(engine="sglang", users=7).stream_interval == 1
 
 
 def test_other_benchmarks_keep_the_defaults() -> None:

@@ -56,6 +56,36 @@ def test_a_step_of_drafting_runs_holds_one_input() -> None:
     assert setting(engine="trtllm").step_tokens_at(8192, 16, 0) is None
 
 
+@pytest.mark.parametrize(
+    ("row", "tokens"),
+    [
+        ({"weights": "fp8"}, 30),
+        ({"weights": "fp4"}, 10),
+        ({"chip": "mi355x"}, 1),
+        ({"engine": "trtllm", "model": "gpt-oss-120b"}, 20),
+        ({"engine": "trtllm", "model": "llama-3.3-70b"}, 10),
+        ({"engine": "vllm", "model": "gpt-oss-120b"}, 1),
+    ],
+)
+def test_tokens_are_streamed_as_many_together_as_the_scripts_say(
+    row: dict[str, Any], tokens: int
+) -> None:
+    assert setting(**row).stream_interval == tokens
+
+
+def test_scripts_that_know_tensor_parallelism_alone_have_one_attention_rank() -> None:
+    for name in ("minimax-m2.5", "kimi-k2.5"):
+        assert setting(engine="vllm", model=name, attention_dp=True).one_attention_rank
+    assert not setting(engine="trtllm", attention_dp=True).one_attention_rank
+
+
+def test_trtllm_gathers_llamas_short_prompts_on_few_chips() -> None:
+    short: dict[str, Any] = {"engine": "trtllm", "model": "llama-3.3-70b", "input_tokens": 1024}
+    assert setting(**short, tp=4).admission_steps_at(64) == 20
+    assert setting(**short, tp=8).admission_steps_at(64) == 1
+    assert setting(**short, tp=4, output_tokens=8192).admission_steps_at(64) == 1
+
+
 def test_the_share_accepted_is_what_the_runs_show() -> None:
     rates = accepted_rates(INFERENCEX, "deepseek-r1", 2)
     assert rates is not None
@@ -92,3 +122,9 @@ def test_every_setting_names_what_the_catalogue_knows() -> None:
 )
 def test_the_release_is_the_images_or_that_of_the_day(image: str, day: str, release: str) -> None:
     assert release_of(image, "sglang", day) == release
+
+
+def test_undated_images_of_trtllm_are_of_the_release_of_the_day() -> None:
+    days = ("2025-12-11", "2026-01-28", "2026-01-29", "2026-05-18")
+    told = [release_of("", "trtllm", day) for day in days]
+    assert told == ["1.1.0", "1.1.0", "1.2.0", "1.3.0"]
