@@ -2,12 +2,14 @@
 
 Usage: python -m scripts.fit_operators WHEEL [DATA]    (DATA: default $SERVEFRONT_DATA)
 
-WHEEL is aiconfigurator-core 0.12.0 from PyPI (Apache-2.0), whose operator tables are read (the
-extra `parquet` installs what reads them). Whole shapes, say all token counts of one matrix,
-are dealt into five folds. Every fold is predicted by a fit of the other four; the fit shipped in
-`objectives/cost/kernels/` is the one without fold 0, so fold 0 stays unseen. Takes some ten
-minutes. Writes the tables (those of products, which steps use, into the package; the others into
-`scripts/kernels/`), `docs/accuracy_operators.md`, and prints its tables.
+WHEEL is aiconfigurator-core 0.12.0 from PyPI (Apache-2.0; `pip download --no-deps
+aiconfigurator-core==0.12.0`), whose operator tables are read. Needs the extra `silicon`, which
+installs the same tables: experts between measured layouts are scored on them. Whole shapes, say
+all token counts of one matrix, are dealt into five folds. Every fold is predicted by a fit of the
+other four; the fit shipped in `objectives/cost/kernels/` is the one without fold 0, so fold 0
+stays unseen. Takes some ten minutes. Writes the tables (those of products, which steps use, into
+the package; the others into `scripts/kernels/`), `docs/accuracy_operators.md`, and prints its
+tables.
 """
 
 from __future__ import annotations
@@ -27,11 +29,13 @@ import pandas as pd
 
 from objectives.cost.exchanges import FILE as EXCHANGE_FILE
 from objectives.cost.kernel_tables import FOLDER, LOG_UNIT, FittedKernel, LogTable
+from objectives.cost.silicon import SYSTEMS
 from scripts.fit_exchanges import exchange_document, exchange_report
 from scripts.log_table_fit import Floats, as_tables, design_matrix, fit, penalty_matrix
 from scripts.operator_grids import GRIDS
 from scripts.operator_report import UNSHIPPED, Score, document, sample_errors
 from scripts.operator_rows import CHIPS, FOLDS, Group, groups
+from scripts.score_expert_layouts import layout_report
 from spaces.catalog import chip
 
 ROOT = Path(__file__).parent.parent
@@ -74,6 +78,7 @@ def main() -> None:
         [score for one in told for score in one.scores],
         pd.concat([one.matched for one in told], ignore_index=True),
         _summed(one.left_out for one in told),
+        layout_report(sorted(SYSTEMS)),
         exchange_report(arguments.data / "measured"),
     )
     (ROOT / "docs" / "accuracy_operators.md").write_text(text, encoding="utf-8")

@@ -107,7 +107,11 @@ def sound(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def document(
-    scores: list[Score], matched: pd.DataFrame, left_out: dict[str, int], exchanges: str
+    scores: list[Score],
+    matched: pd.DataFrame,
+    left_out: dict[str, int],
+    layouts: str,
+    exchanges: str,
 ) -> str:
     """The text of `docs/accuracy_operators.md`."""
     once = matched.drop_duplicates("sample")
@@ -144,6 +148,16 @@ kernels (the others: collectives, whole layers, older versions, kernels with few
 Rows not fitted:
 
 {reasons}
+
+## Experts between measured layouts
+
+What `operator_costs: measured` does for a layout that was not measured (`pip install
+'servefront[silicon]'`): kriging between those that were. A layout was left out with all its token
+counts and routings, five folds; length and noise of the kriging were chosen on one fold of B200,
+which is not scored. The processes do not ship: steps are priced with fractions, which serve them
+better than fitted experts do, and where measured costs are asked for the rows are at hand.
+
+{layouts}
 
 {exchanges}"""
 

@@ -11,7 +11,7 @@ which is not scored. Takes a few minutes of one core. Writes nothing.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -29,16 +29,17 @@ _LEAST_ROWS = next(source for source in SOURCES if source.op == "experts").minim
 
 def main() -> None:
     """Run as a command."""
-    names = sys.argv[1:] or sorted(SYSTEMS)
+    print(layout_report(sys.argv[1:] or sorted(SYSTEMS)))
+
+
+def layout_report(names: Sequence[str]) -> str:
+    """The table of errors on the chips of these names."""
     scored = pd.concat([one for name in names for one in _errors(chip(name))], ignore_index=True)
-    print(
-        "| experts | rows | median error % | mean % | 90 % of rows within % |\n"
-        "| --- | --- | --- | --- | --- |"
-    )
+    lines = ["| experts | rows | median error % | mean % | 90 % of rows within % |"]
+    lines.append("| --- | --- | --- | --- | --- |")
     for column in ("chip", "engine", "format", "routing"):
-        for name, mine in scored.groupby(column):
-            print(_line(str(name), mine["error"]))
-    print(_line("all", scored["error"]))
+        lines += [_line(str(name), mine["error"]) for name, mine in scored.groupby(column)]
+    return "\n".join([*lines, _line("all", scored["error"])])
 
 
 def _line(name: str, error: pd.Series[float]) -> str:
