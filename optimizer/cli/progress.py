@@ -114,7 +114,7 @@ class Progress:
         """How long it still takes, at the pace of this run."""
         done = self._unique - self._earlier
         if not done:
-            return "no pace yet"
+            return "no pace yet" if self._unique < self._budget else "nothing left to do"
         elapsed_s = time.monotonic() - self._started
         left_s = elapsed_s / done * max(self._budget - self._unique, 0)
         return f"about {min(left_s, max(self._timeout_s - elapsed_s, 0)):.0f} s left"

@@ -66,3 +66,11 @@ def test_a_time_limit_may_be_the_sooner_end(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert lines(clock, capsys, timeout_s=15.0)[-1].endswith("about 7 s left")
+
+
+def test_a_study_that_is_done_has_nothing_left(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Progress(1, PROBLEM.objectives, PROBLEM.constraints) as watch:
+        watch.begin([trial(0)])
+    assert capsys.readouterr().err.splitlines()[-1].endswith(", nothing left to do")
