@@ -41,6 +41,10 @@ _SMALL_KERNELS = {
     "dense": 1,
     "moe": 2,
 }
+# Of these, what an engine's own operators hold: TensorRT-LLM turns, writes and, where KV is fp8,
+# converts keys in one kernel (invokeQKVPreprocessing), and hands its experts the router's logits,
+# so that top-k and sum are timed with them (_torch/modules/fused_moe; so does their benchmark).
+_WITHIN_OPERATORS = {"trtllm": {"gqa": 1, "moe": 2}}
 # Launches for each half of a layer that quantise inputs no kernel hands on in fp8, of which each
 # half has two: TensorRT-LLM does it in the norm after a sum, in attention and in the activation
 # (_torch/models/modeling_llama.py, RESIDUAL_RMS_NORM_QUANT_FP8), but not in a norm of its own;
@@ -238,4 +242,5 @@ def _small_kernels(machine: Machine, group: AttentionGroup | DenseFfn | MoeFfn, 
     """Launches; the norm is part of the all-reduce before it where the engine fuses them."""
     indexed = not isinstance(group, DenseFfn | MoeFfn | RecurrentAttention) and group.index
     apart = machine.norm_is_apart(tp)
-    return _SMALL_KERNELS[group.kind] + apart + (_INDEX_KERNELS if indexed else 0)
+    within = _WITHIN_OPERATORS.get(machine.engine, {}).get(group.kind, 0)
+    return _SMALL_KERNELS[group.kind] - within + apart + (_INDEX_KERNELS if indexed else 0)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from objectives.cost.layers import attention_shapes, feed_forward_shapes
+from objectives.cost.layers import (
+    attention_layer_s,
+    attention_shapes,
+    feed_forward_layer_s,
+    feed_forward_shapes,
+)
 from objectives.cost.machine import machine_of
 from objectives.cost.operators import gemm_s, routed_experts_s
 from spaces.chip import ChipSpec
 from spaces.model import DenseFfn, MlaAttention, ModelSpec, MoeFfn
-from spaces.plan import Pool
+from spaces.plan import EngineName, Pool
 from spaces.precision import Dtype
 from spaces.sharding import attention_parameters_per_chip, feed_forward_parameters_per_chip
 
@@ -114,3 +119,25 @@ def test_absorbed_products_are_the_expansion(models: dict[str, ModelSpec]) -> No
     assert isinstance(mla, MlaAttention)
     absorbed = attention_shapes(mla, 7168, 1)[2:4]
     assert sum(rows * columns for rows, columns in absorbed) == 512 * 128 * (128 + 128)
+
+
+def test_tensorrt_llm_counts_no_launch_twice_that_its_operators_hold(
+    models: dict[str, ModelSpec], chips: dict[str, ChipSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One kernel prepares keys and cache; top-k and sum are in the benchmark of the experts."""
+    attention, ffn = models["gpt-oss"].attention[0], models["gpt-oss"].ffn[0]
+
+    def seconds(engine: EngineName) -> tuple[float, float]:
+        machine, tokens = machine_of(chips["b200"], engine), np.ones(1)
+        return (
+            float(attention_layer_s(machine, attention, 2880, 4, "bf16", tokens)[0]),
+            float(feed_forward_layer_s(machine, ffn, 2880, 4, "bf16", tokens)[0]),
+        )
+
+    held, others = seconds("trtllm"), seconds("vllm")
+    monkeypatch.setattr("objectives.cost.layers._WITHIN_OPERATORS", {})
+    each = machine_of(chips["b200"], "trtllm").small_kernel_s
+    counted = seconds("trtllm")
+    assert counted[0] - held[0] == pytest.approx(each)
+    assert counted[1] - held[1] == pytest.approx(2 * each)
+    assert seconds("vllm") == others
