@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from objectives.cost import idle_saving_kw, power_kw, usd_per_hour
 from objectives.estimate.demand import Demand
-from objectives.estimate.steady import Loads, Steady
+from objectives.estimate.steady import Loads, Steady, share_together
 from objectives.metrics import ALL_STATISTICS, POOL_METRICS, STATISTICS, pool_metric
 from objectives.slo import Slo
 from spaces.enumeration import BranchPlans
@@ -249,14 +249,11 @@ class _View:
     def ttft_s(self, place: int) -> Values:
         """Time to first token: outside the engine, waiting, prefill.
 
-        The users of a closed loop begin together, and so do all their rounds where answers are
-        alike. The prompts of such a round are spread over `burst_s`.
+        The prompts of requests that begin together are spread over `burst_s`.
         """
         steady = self.steady
         calm = self.outside_s + steady.queue_s + steady.prompt_s[:, place]
-        together = np.minimum(np.nan_to_num(self.loads.users) / self.demand.requests, 1.0)
-        if self.demand.alike:
-            together = np.where(np.isnan(self.loads.users), 0.0, 1.0)
+        together = share_together(self.loads, self.demand)
         if place == 0:
             return calm + together * steady.burst_s / 2
         rest = 1.0 - _QUANTILES[place - 1]

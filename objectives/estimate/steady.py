@@ -116,15 +116,20 @@ def one_pool(
 
     A step takes `decode_s` and, where a chunk is in it, `added_s` more. A request needs its chunks
     and its output tokens in steps; the chunks of the others fall into its steps by chance
-    (Poisson). Requests beyond the seats and the KV memory wait.
+    (Poisson), or come together where the requests began together: then the ranks, in lock step,
+    compute theirs in the same steps. Requests beyond the seats and the KV memory wait.
     """
+    together = share_together(loads, demand)
     chunks = _of_step(prompts.chunks, pools)
     packed_s = _of_layout(prompts.packed_s, pools)
     running = np.minimum(_spread(loads.users, loads.rate, pools), pools.most_running)
-    mixed_share = 1.0 - np.exp(-running * chunks / (demand.output_tokens + chunks))
+    joint_share = running / (demand.output_tokens + chunks)
+    mixed_share = 1.0 - np.exp(-joint_share * chunks)
     for _ in range(ITERATIONS):
         decode_s, added_s = _decode_s(pools, running), _added_s(pools, running)
-        step_s = decode_s + mixed_share * added_s
+        apart_s = mixed_share * added_s
+        joint_s = np.minimum(apart_s, joint_share * packed_s / pools.ranks)
+        step_s = decode_s + (1.0 - together) * apart_s + together * joint_s
         inside_s = chunks * (decode_s + added_s) + demand.output_tokens * step_s
         per_replica = running / inside_s
         # All of a rank's steps are full of prompts: what comes beyond waits.
@@ -132,6 +137,7 @@ def one_pool(
         offered = loads.requests_per_s(inside_s + outside_s + demand.gap_s) / pools.replicas
         wanted = np.minimum(offered * inside_s, pools.most_running)
         running = 0.5 * (running + np.maximum(wanted, 1e-6))
+        joint_share = 0.5 * (joint_share + per_replica * step_s)
         mixed_share = 0.5 * (mixed_share + 1.0 - np.exp(-per_replica * chunks * step_s))
     requests_per_s = pools.replicas * per_replica
     requests_per_s = np.minimum(requests_per_s, offered * pools.replicas)
@@ -149,6 +155,17 @@ def one_pool(
         utilization=occupied[:, None],
         batch=_batch(pools, per_replica * inside_s, occupied),
     )
+
+
+def share_together(loads: Loads, demand: Demand) -> Values:
+    """The share of requests that begin together with those of all other users.
+
+    The users of a closed loop begin together, and so do all their rounds where answers are alike.
+    """
+    if demand.alike:
+        return np.where(np.isnan(loads.users), 0.0, 1.0)
+    first: Values = np.minimum(np.nan_to_num(loads.users) / demand.requests, 1.0)
+    return first
 
 
 def split_pools(

@@ -134,6 +134,20 @@ def test_a_pool_is_as_busy_as_its_users_keep_it() -> None:
     assert (np.diff(busy, axis=1) >= -1e-9).all()
 
 
+def test_ranks_in_lock_step_compute_prompts_that_come_together_in_the_same_steps() -> None:
+    """Answers of one length keep users in step: taken as coming by chance, the prompts of eight
+    ranks would hold one another up for up to twice the time."""
+    space = small_space(
+        "qwen3-235b-a22b", {"h200": 16}, data_parallel=8, pipeline_parallel=1, replicas=1
+    )
+    workload = workload_of(96, input_tokens=4000, output_tokens=1000)
+    table = next(t for t in enumerated(space) if t.branch.topology == "aggregated")
+    guess = estimated(table, space.site, demand_of(workload), ("tpot_mean_ms",))["tpot_mean_ms"]
+    for number in range(0, len(table), 3):
+        told = assess(table.plan(number), space.site, workload).metrics["tpot_mean_ms"]
+        assert guess[number] == pytest.approx(told, rel=0.12), table.plan(number)
+
+
 @pytest.mark.parametrize("name", SPACES)
 def test_the_estimate_ranks_plans_as_the_simulation_does(name: str) -> None:
     for by_metric in compared(name).values():
