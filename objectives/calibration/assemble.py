@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from objectives.calibration.fit import Mask, fitted, remaining
 from objectives.calibration.held_out import chosen_strengths
 from objectives.calibration.observations import RAISED, Observations, Values, observations
-from objectives.calibration.pair_offsets import stack_offsets
+from objectives.calibration.pair_offsets import Stack, scattered_stacks, stack_offsets
 from objectives.calibration.parameters import CONSTANTS, Strengths, constant_value
 from objectives.calibration.residuals import residuals
 from objectives.validation import (
@@ -173,15 +173,25 @@ def calibration_of_rows(told: Observations, train: Mask, *, pair_offsets: bool) 
     strengths = chosen_strengths(told, train)
     solved = fitted(told, train, strengths)
     offsets = list(_level_offsets(told, train, solved))
+    notes = [_chosen(strengths)]
     if pair_offsets:
-        offsets += _stack_offsets(told, train, remaining(told, solved))
+        left = remaining(told, solved)
+        offsets += _stack_offsets(told, train, left)
+        notes += _without_offset(scattered_stacks(told, train, left))
     return Calibration(
-        notes=(_chosen(strengths),),
+        notes=tuple(notes),
         constants=_constants(told, solved),
         offsets=tuple(offsets),
         pairs=tuple(_pairs(told, train)),
         residuals=residuals(told, train, strengths),
     )
+
+
+def _without_offset(scattered: Mapping[Stack, int]) -> list[str]:
+    return [
+        f"no offset of {family} on {chip} under {engine} in {weights}: its {count} points scatter"
+        for (family, chip, engine, weights), count in sorted(scattered.items())
+    ]
 
 
 def _chosen(strengths: Strengths) -> str:

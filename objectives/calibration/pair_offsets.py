@@ -16,6 +16,9 @@ from objectives.calibration.parameters import Strengths, weights_of
 
 # The points at which half of the median counts. One engine's release may be off on a few.
 HALF_POINTS = 2.0
+# Points half of which are farther than this (in logarithm: a factor of 1.5) from their median say
+# no one factor: something else than the stack differs between their runs.
+MOST_SCATTER = 0.4
 FOLDS = 5
 
 Stack = tuple[str, str, str, str]
@@ -33,17 +36,33 @@ def stacks(told: Observations) -> list[Stack]:
 def stack_offsets(told: Observations, train: Mask, left: Values) -> dict[Stack, tuple[float, int]]:
     """log of the offset of each stack and the points it rests on, from what TPOT leaves.
 
-    Throughput of the opposite sign where TPOT was not measured.
+    A stack whose points scatter beyond one factor has none.
     """
+    return {
+        stack: (float(np.median(own)) * len(own) / (len(own) + HALF_POINTS), len(own))
+        for stack, own in _left_of_stacks(told, train, left).items()
+        if scatter(own) <= MOST_SCATTER
+    }
+
+
+def scattered_stacks(told: Observations, train: Mask, left: Values) -> dict[Stack, int]:
+    """The points of each stack that has no offset because they scatter too widely."""
+    found = _left_of_stacks(told, train, left).items()
+    return {stack: len(own) for stack, own in found if scatter(own) > MOST_SCATTER}
+
+
+def scatter(own: Values) -> float:
+    """Median distance from the median."""
+    return float(np.median(np.abs(own - np.median(own))))
+
+
+def _left_of_stacks(told: Observations, train: Mask, left: Values) -> dict[Stack, Values]:
     own: defaultdict[Stack, list[float]] = defaultdict(list)
     of_row = stacks(told)
     for row in np.flatnonzero(train).tolist():
         if told.quantity[row] == "tpot":
             own[of_row[row]].append(float(left[row]))
-    return {
-        stack: (float(np.median(values)) * len(values) / (len(values) + HALF_POINTS), len(values))
-        for stack, values in own.items()
-    }
+    return {stack: np.array(values) for stack, values in own.items()}
 
 
 def without_own_configuration(told: Observations, train: Mask, strengths: Strengths) -> Values:

@@ -11,7 +11,12 @@ from objectives.calibration.assemble import calibration_of_rows
 from objectives.calibration.fit import fitted, pair_weights, remaining
 from objectives.calibration.held_out import chosen_strengths, held_out
 from objectives.calibration.observations import Observations, observations
-from objectives.calibration.pair_offsets import stack_offsets, without_own_configuration
+from objectives.calibration.pair_offsets import (
+    scattered_stacks,
+    stack_offsets,
+    stacks,
+    without_own_configuration,
+)
 from objectives.calibration.parameters import CONSTANTS
 from objectives.calibration.residuals import residuals, weighted_quantiles
 from spaces.calibration import Calibration, Stack
@@ -131,6 +136,18 @@ def test_a_stack_of_few_points_is_believed_less_than_one_of_many() -> None:
         found[points] = offset
     assert found[1] == pytest.approx(0.1)
     assert 0.27 < found[30] < 0.3
+
+
+def test_points_that_scatter_beyond_one_factor_give_a_stack_no_offset() -> None:
+    offsets = {(MODELS[0], CHIPS[0]): 1.2, (MODELS[1], CHIPS[0]): 1.2}
+    told = problem(offsets, points=20)
+    left = told.log_ratio.copy()
+    wide = np.array([stack[0] == MODELS[0] for stack in stacks(told)])
+    left[wide] *= np.linspace(0.0, 2.0, int(wide.sum()))
+    (kept,) = stack_offsets(told, all_rows(told), left)
+    (dropped,) = scattered_stacks(told, all_rows(told), left).items()
+    assert kept[0] == MODELS[1]
+    assert dropped == ((MODELS[0], *kept[1:]), 20)
 
 
 def test_other_configurations_of_a_stack_take_its_offset_away() -> None:
