@@ -3,17 +3,20 @@
 Understood are bf16 and fp16 without quantization; `fp8` (per tensor or 128x128 blocks); `mxfp4`;
 `compressed-tensors` with one group of int4, mxfp4, nvfp4 or fp8; and ModelOpt's FP8, NVFP4 and
 mixtures of them, in `config.json` or in a `hf_quant_config.json` beside it. Embeddings and LM head
-keep 16 bits.
+keep 16 bits. Whether fp8 inputs have one scale a tensor that the checkpoint states is read too: so
+ModelOpt's FP8 does always, `fp8` with `activation_scheme: static`, and `compressed-tensors` whose
+`input_activations` are of the strategy `tensor` and not dynamic.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from spaces.checkpoint_modules import Module, Part, checkpoint_modules
 from spaces.config_keys import ConfigKeys, read_config
@@ -34,15 +37,35 @@ _COMPRESSED: dict[tuple[object, ...], Dtype] = {
     ("float", 4, 16): "nvfp4",
     ("float", 8, None): "fp8",
 }
+# When the scales of inputs to fp8 products are found: one a tensor with the checkpoint, or others
+# while it is served.
+_Scales = Literal["static", "dynamic"]
+_MODELOPT_SCALES: dict[str, _Scales] = {"FP8": "static", "MXFP8": "dynamic"}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWeights:
+    """How a checkpoint stores its weights, and remarks on what was simplified.
+
+    With `static_fp8` it states one scale for every tensor of inputs of its fp8 products.
+    """
+
+    precision: WeightPrecision
+    static_fp8: bool
+    remarks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Scheme:
-    """A quantized format, the modules that keep 16 bits, and whether it is for experts alone."""
+    """A quantized format, the modules that keep 16 bits, and whether it is for experts alone.
+
+    `scales` are those of inputs to fp8 products.
+    """
 
     dtype: Dtype
     kept: re.Pattern[str] | None
     experts_only: bool = False
+    scales: frozenset[_Scales] = frozenset()
 
     def formats(self, module: Module, layers: int) -> Counter[Dtype]:
         """How many of the layers with this module hold it in which format."""
@@ -57,10 +80,14 @@ class _Scheme:
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """Formats by the names of modules or of what holds them, and the format of all others."""
+    """Formats by the names of modules or of what holds them, and the format of all others.
+
+    `scales` are those of inputs to fp8 products.
+    """
 
     by_name: dict[str, Dtype]
     others: Dtype
+    scales: frozenset[_Scales] = frozenset()
 
     def formats(self, module: Module, layers: int) -> Counter[Dtype]:
         """How many of the layers with this module hold it in which format."""
@@ -78,10 +105,8 @@ class _Listed:
         )
 
 
-def read_weights(
-    config: ConfigKeys, text: ConfigKeys, shapes: ModelSpec
-) -> tuple[WeightPrecision, tuple[str, ...]]:
-    """The formats of a checkpoint with these shapes, and remarks on what was simplified.
+def read_weights(config: ConfigKeys, text: ConfigKeys, shapes: ModelSpec) -> CheckpointWeights:
+    """The formats of a checkpoint with these shapes.
 
     Where the modules of a part are stored in several formats, the part has the format of most of
     its weights, and a remark gives the shares.
@@ -103,11 +128,14 @@ def read_weights(
     routed = weights["routed experts"] or weights["linear layers"]
     precision = WeightPrecision(routed_experts=routed.most_common(1)[0][0], linear=linear)
     mixed = [_remark(part, shares) for part, shares in weights.items() if len(shares) > 1]
-    return precision, (*mixed, *_simplified(keys))
+    static = scheme.scales == {"static"}
+    return CheckpointWeights(precision, static, (*mixed, *_simplified(keys, scheme)))
 
 
-def _simplified(keys: ConfigKeys | None) -> Iterator[str]:
+def _simplified(keys: ConfigKeys | None, scheme: _Scheme | _Listed) -> Iterator[str]:
     """What the formats of `spaces.precision` cannot say of a list of modules."""
+    if len(scheme.scales) > 1:
+        yield "some fp8 inputs have one scale a tensor; all count as scaled while served"
     listed = keys.value("quantized_layers", {}) if keys else {}
     if "lm_head" in listed:
         yield "the LM head is stored in fewer than 16 bits, and counted with 16"
@@ -144,14 +172,14 @@ def _scheme(keys: ConfigKeys) -> _Scheme | _Listed:
         keys.only("quant_algo", "FP8", "NVFP4", "MIXED_PRECISION")
         keys.only("group_size", 16)
         keys.value("config_groups")  # the algorithm in other words
-        scheme = _Scheme(_MODELOPT[algorithm], kept)
+        scheme = _Scheme(_MODELOPT[algorithm], kept, scales=_of_modelopt([algorithm]))
     elif method == "fp8":
         keys.only("weight_block_size", [128, 128])
-        scheme = _Scheme("fp8", kept)
+        scheme = _Scheme("fp8", kept, scales=frozenset({_scales(keys)}))
     elif method == "mxfp4":
         scheme = _Scheme("mxfp4", kept, experts_only=True)
     elif method == "compressed-tensors":
-        scheme = _Scheme(_compressed_dtype(keys.nested("config_groups")), kept)
+        scheme = _compressed(keys.nested("config_groups"), kept)
     else:
         rule = "only fp8, mxfp4, compressed-tensors and modelopt can be costed"
         raise keys.error(rule, "quant_method")
@@ -163,19 +191,35 @@ def _listed(keys: ConfigKeys) -> _Listed:
     """ModelOpt's mixture: a format for each module named, DeepSeek's fp8 or none for others."""
     listed = keys.nested("quantized_layers")
     by_name: dict[str, Dtype] = {}
+    algorithms = set()
     for name in listed.data:
         algorithm = listed.nested(name).value("quant_algo")
         if algorithm not in _MODELOPT:
             rule = f"only {', '.join(_MODELOPT)} can be costed"
             raise InputError(rule, where=keys.where, key=f"{listed.prefix}{name}", value=algorithm)
         by_name[name.removeprefix("language_model.")] = _MODELOPT[algorithm]
+        algorithms.add(algorithm)
     for key in ("config_groups", "group_size", "moe_quant_algo"):
         keys.value(key)  # the list in other words
     keys.only("weight_block_size", [128, 128])
-    return _Listed(by_name, "fp8" if keys.value("quant_method") == "fp8" else "bf16")
+    scales = _of_modelopt(algorithms)
+    if keys.value("quant_method") != "fp8":
+        return _Listed(by_name, "bf16", scales)
+    return _Listed(by_name, "fp8", scales | {_scales(keys)})
 
 
-def _compressed_dtype(groups: ConfigKeys) -> Dtype:
+def _of_modelopt(algorithms: Iterable[str]) -> frozenset[_Scales]:
+    return frozenset(_MODELOPT_SCALES[name] for name in algorithms if name in _MODELOPT_SCALES)
+
+
+def _scales(keys: ConfigKeys) -> _Scales:
+    """Those of the method `fp8`, which has none to state where its weights are in blocks."""
+    in_blocks = keys.value("weight_block_size") is not None
+    keys.only("activation_scheme", "dynamic", *(() if in_blocks else ("static",)))
+    return "static" if keys.value("activation_scheme") == "static" else "dynamic"
+
+
+def _compressed(groups: ConfigKeys, kept: re.Pattern[str] | None) -> _Scheme:
     if len(groups.data) != 1:
         raise groups.error("only one group of weights can be costed", ", ".join(groups.data))
     group = groups.nested(next(iter(groups.data)))
@@ -186,7 +230,21 @@ def _compressed_dtype(groups: ConfigKeys) -> Dtype:
     if found not in _COMPRESSED:
         known = "; ".join(f"{kind} {bits} bits {size}" for kind, bits, size in _COMPRESSED)
         raise group.error(f"type, bits and group size must be one of {known}", "weights")
-    return _COMPRESSED[found]
+    dtype = _COMPRESSED[found]
+    scales = frozenset({_input_scales(group)}) if dtype == "fp8" else frozenset()
+    return _Scheme(dtype, kept, scales=scales)
+
+
+def _input_scales(group: ConfigKeys) -> _Scales:
+    """Those of a group of fp8 weights, whose inputs must be in fp8 too."""
+    if group.value("input_activations") is None:
+        rule = "fp8 weights need inputs in fp8; products in 16 bits with them cannot be costed"
+        raise group.error(rule, "input_activations")
+    inputs = group.nested("input_activations")
+    for key, needed in (("type", "float"), ("num_bits", 8)):
+        inputs.only(key, needed)
+    one = inputs.value("strategy") == "tensor" and not inputs.flag("dynamic")
+    return "static" if one else "dynamic"
 
 
 def _kept(keys: ConfigKeys) -> re.Pattern[str] | None:

@@ -39,10 +39,11 @@ def model_from_config(path: Path) -> ModelSpec:
         data["drafts"] = [{"name": "mtp", "method": "mtp", "source": str(path)}]
     left_out = _left_out(config, text)
     shapes = validated(ModelSpec, data, str(path))
-    weights, remarks = read_weights(config, text, shapes)
+    weights = read_weights(config, text, shapes)
     text.refuse_unread()
     config.refuse_unread()
-    return shapes.model_copy(update={"native_weights": weights, "notes": (*left_out, *remarks)})
+    stored = {"native_weights": weights.precision, "static_fp8": weights.static_fp8}
+    return shapes.model_copy(update=stored | {"notes": (*left_out, *weights.remarks)})
 
 
 def _architecture(config: ConfigKeys) -> str:

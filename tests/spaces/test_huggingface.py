@@ -1008,7 +1008,55 @@ def test_the_file_modelopt_leaves_beside_the_config_is_read(tmp_path: Path) -> N
     (tmp_path / "config.json").write_text(json.dumps(qwen3()))
     beside = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}
     (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
-    assert model_from_config(tmp_path / "config.json").native_weights.linear == "fp8"
+    model = model_from_config(tmp_path / "config.json")
+    assert (model.native_weights.linear, model.static_fp8) == ("fp8", True)
+
+
+def compressed_fp8(**inputs: object) -> Config:
+    """The dictionary that llm-compressor writes, with these keys of `input_activations`."""
+    quantization = compressed(8, "float", 0, ["lm_head"])
+    group = quantization["config_groups"]["group_0"]
+    group["weights"] |= {"group_size": None, "strategy": "tensor", "dynamic": False}
+    group["input_activations"] = {"type": "float", "num_bits": 8, **inputs}
+    return quantization
+
+
+def modelopt_listed(*algorithms: str, **keys: object) -> Config:
+    """ModelOpt's mixture in which the feed-forward part of each first layer has one of these."""
+    listed = {f"model.layers.{at}.mlp": {"quant_algo": name} for at, name in enumerate(algorithms)}
+    return {"quant_algo": "MIXED_PRECISION", "quantized_layers": listed, **keys}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "static"),
+    [
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, True),
+        ({"quant_method": "fp8", "activation_scheme": "static"}, True),
+        (compressed_fp8(strategy="tensor", dynamic=False), True),
+        (modelopt_listed("FP8", "NVFP4"), True),
+        ({"quant_method": "fp8", "activation_scheme": "dynamic"}, False),
+        ({"quant_method": "fp8"}, False),
+        (FP8 | {"activation_scheme": "dynamic"}, False),
+        (compressed_fp8(strategy="tensor", dynamic=True), False),
+        (compressed_fp8(strategy="token", dynamic=True), False),
+        (compressed_fp8(strategy="group", group_size=128, dynamic=True), False),
+        (modelopt_listed("MXFP8"), False),
+        (modelopt_listed("FP8", quant_method="fp8", activation_scheme="dynamic"), False),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, False),
+        (None, False),
+    ],
+)
+def test_only_scales_a_tensor_that_the_checkpoint_states_are_static(
+    quantization: Config | None, static: bool, read: Callable[[Config], ModelSpec]
+) -> None:
+    model = read(llama(64, 2, 8, 128) | {"quantization_config": quantization})
+    assert model.static_fp8 is static
+
+
+def test_a_mixture_of_scales_is_noted(read: Callable[[Config], ModelSpec]) -> None:
+    model = read(llama(64, 2, 8, 128) | {"quantization_config": modelopt_listed("FP8", "MXFP8")})
+    assert not model.static_fp8
+    assert any("some fp8 inputs have one scale a tensor" in note for note in model.notes)
 
 
 @pytest.mark.parametrize(
@@ -1022,6 +1070,9 @@ def test_the_file_modelopt_leaves_beside_the_config_is_read(tmp_path: Path) -> N
             "quantized_layers.a: only FP8, MXFP8",
         ),
         (FP8 | {"weight_block_size": [1, 32]}, "weight_block_size: only [128, 128]"),
+        (FP8 | {"activation_scheme": "static"}, 'activation_scheme: only "dynamic" can be'),
+        ({"quant_method": "fp8", "activation_scheme": "token"}, 'only "dynamic" or "static"'),
+        (compressed_fp8(num_bits=16), "group_0.input_activations.num_bits: only 8 can be"),
         (FP8 | {"quantized_layers": {}}, "quantization_config.quantized_layers: it is not known"),
         (compressed(4, "int", 128, []), "config_groups.group_0.weights: type, bits and group"),
         ({"quant_algo": "NVFP4", "group_size": 32}, "quantization_config.group_size: only 16"),
@@ -1041,6 +1092,15 @@ def test_two_groups_of_quantized_weights_are_refused(
     quantization["config_groups"]["group_1"] = quantization["config_groups"]["group_0"]
     said = refusal(read, deepseek() | {"quantization_config": quantization})
     assert "only one group of weights can be costed" in said
+
+
+def test_fp8_weights_that_are_multiplied_in_16_bits_are_refused(
+    read: Callable[[Config], ModelSpec],
+) -> None:
+    quantization = compressed_fp8()
+    quantization["config_groups"]["group_0"]["input_activations"] = None
+    said = refusal(read, deepseek() | {"quantization_config": quantization})
+    assert "config_groups.group_0.input_activations: fp8 weights need inputs in fp8" in said
 
 
 @pytest.mark.parametrize(
