@@ -37,7 +37,7 @@ def deployed(
     """The mapping as a plan under its load, at a site that is just large enough.
 
     `longest_tokens` is the longest input and output of its workload. Raises `InputError` where
-    the catalogue lacks the model, chip or engine, or a format is not known.
+    the catalogue lacks the model, chip, engine or host, or a format is not known.
     """
     engine = catalog.engine(setup.engine)
     plan = setup.plan
@@ -60,6 +60,7 @@ def deployed(
         longest_request_tokens=longest_tokens,
         longest_input_tokens=longest_tokens,
         calibration=calibration,
+        hosts={} if plan.hosts is None else {plan.hosts.kind: catalog.host(plan.hosts.kind)},
     )
     return plan, site
 

@@ -13,7 +13,7 @@ from objectives.validation.bench_results import read_results
 from objectives.validation.files import read_files
 from objectives.validation.points import THROUGHPUT
 from spaces.errors import InputError
-from spaces.plan import Load
+from spaces.plan import Hosts, Load
 from tests.objectives.validation.rows import AGGREGATED, write_rows
 from tests.spaces.worlds import plan_of
 
@@ -129,6 +129,16 @@ def test_a_result_is_predicted_on_its_own_plan(tmp_path: Path) -> None:
     (found,) = predict_all(points).predicted
     assert found.plan == PLAN.at(Load(concurrency=8))
     assert found.values["tpot"] > 0
+
+
+def test_a_plan_is_predicted_on_hosts_of_its_own(tmp_path: Path) -> None:
+    plan = PLAN.model_copy(update={"hosts": Hosts(kind="xeon6-6980p", count=1)})
+    (found,) = predict_all(read_results(written(tmp_path, VLLM), plan)).predicted
+    assert found.plan.hosts == plan.hosts
+    unknown = PLAN.model_copy(update={"hosts": Hosts(kind="z80", count=1)})
+    (refused,) = predict_all(read_results(written(tmp_path, VLLM), unknown)).refused
+    assert "host" in refused.reason
+    assert "z80" in refused.reason
 
 
 def test_a_list_of_results_is_no_table_of_points(tmp_path: Path) -> None:
