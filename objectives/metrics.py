@@ -101,6 +101,12 @@ def _throughputs() -> list[Metric]:
             "higher",
             "requests that met every SLO, per second and chip the deployment occupies",
         ),
+    ]
+
+
+def _promises() -> list[Metric]:
+    """How many are served as promised, and how many a chip or a kW serves."""
+    return [
         Metric("slo_attainment", "fraction", "higher", "share of requests that met every SLO"),
         Metric(
             "slo_attainment_worst_class",
@@ -362,6 +368,7 @@ METRICS: dict[str, Metric] = {
         *_latencies(),
         *_speeds(),
         *_throughputs(),
+        *_promises(),
         *_phase(),
         *_costs(),
         *_hits(),

@@ -115,16 +115,12 @@ def prepare(job: Job) -> Problem:
         speculation=_speculation(job, site),
         engine_sets=("block_size",) if job.hbm_fraction else ("hbm_fraction", "block_size"),
     )
-    several = len(workloads) > 1
+    few = [(one, _few_rounds(one.workload, loads, rules)) for one in workloads]
     notes = (
         *_what_metrics_are(workloads),
-        *(note for one, told in served for note in _noted(one, told, several)),
+        *_noted(served),
         *unavailable,
-        *(
-            note
-            for one in workloads
-            for note in _noted(one, _few_rounds(one.workload, loads, rules), several)
-        ),
+        *_noted(few),
         *_what_replications_draw(job),
         *_estimates(job, site),
     )
@@ -265,9 +261,10 @@ def _what_metrics_are(workloads: Sequence[WeightedWorkload]) -> Iterator[str]:
         yield f"each plan serves {told}; a metric is that of the workload where it is worst"
 
 
-def _noted(one: WeightedWorkload, notes: Iterable[str], several: bool) -> Iterator[str]:
-    """The notes on a workload; those on one of several with its name."""
-    return (f"{one.name}: {note}" if several else note for note in notes)
+def _noted(told: Sequence[tuple[WeightedWorkload, Iterable[str]]]) -> Iterator[str]:
+    """The notes on workloads; where there are several, each with the name of its own."""
+    several = len(told) > 1
+    return (f"{one.name}: {note}" if several else note for one, notes in told for note in notes)
 
 
 def _site(job: Job, model: ModelSpec, workloads: Sequence[Workload]) -> Site:

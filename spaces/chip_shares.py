@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -60,8 +60,3 @@ def less(left: Chips, taken: Chips, times: int) -> Chips:
     (20, 8)
     """
     return tuple(there - size * times for there, size in zip(left, taken, strict=True))
-
-
-def possible(shares: Sequence[Share], left: Chips, spare: Chips) -> bool:
-    """Whether there is any of the `ways`."""
-    return ways(tuple(shares), left, spare) > 0

@@ -13,14 +13,20 @@ from objectives.cost.context import ContextSeconds, context_seconds
 from objectives.cost.drafting import Drafting, drafting_of
 from objectives.cost.kernel_work import ACTIVATION_BYTES
 from objectives.cost.launches import launch_s
-from objectives.cost.layers import attention_layer_s, feed_forward_layer_s, stream_mixer_s
+from objectives.cost.layers import (
+    HEADS_NORM_KERNELS,
+    attention_layer_s,
+    feed_forward_layer_s,
+    is_normed_over_ranks,
+    stream_mixer_s,
+)
 from objectives.cost.machine import SECONDS_PER_US, Machine, machine_of
 from objectives.cost.operators import gemm_s, routed_experts_s
 from objectives.cost.sources import SourceLog
 from objectives.cost.step_costs import Floats, Ints, StepCosts
 from spaces.calibration import Changes
 from spaces.chip import ChipSpec
-from spaces.model import AttentionGroup, DenseFfn, GqaAttention, ModelSpec, MoeFfn
+from spaces.model import AttentionGroup, DenseFfn, ModelSpec, MoeFfn
 from spaces.plan import EngineName, Pool, Precision
 from spaces.precision import Dtype
 from spaces.sharding import stage_layers
@@ -191,9 +197,9 @@ class _Assembly:
 
         Two sums of squares a token, in 32 bits, are exchanged between two small kernels.
         """
-        if not (isinstance(group, GqaAttention) and group.norm_over_heads and self.pool.tp > 1):
+        if not is_normed_over_ranks(group, self.pool.tp):
             return np.zeros_like(tokens)
-        seconds = np.full_like(tokens, 2.0 * self.machine.small_kernel_s)
+        seconds = np.full_like(tokens, HEADS_NORM_KERNELS * self.machine.small_kernel_s)
         if self.exchanges:
             seconds += all_reduce_s(self.machine, tokens * 2 * _SUM_BYTES, self.pool.tp)
         return seconds

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from objectives.cost.layers import attention_operators, feed_forward_operators, mixer_operators
+from objectives.cost.layers import (
+    HEADS_NORM_KERNELS,
+    attention_operators,
+    feed_forward_operators,
+    is_normed_over_ranks,
+    mixer_operators,
+)
 from objectives.cost.machine import SECONDS_PER_US, Machine
-from spaces.model import AttentionGroup, GqaAttention, ModelSpec, MoeFfn
+from spaces.model import AttentionGroup, ModelSpec, MoeFfn
 from spaces.plan import Pool
 from spaces.precision import Dtype
 
@@ -47,7 +53,5 @@ def operators_of_step(machine: Machine, model: ModelSpec, pool: Pool) -> int:
 
 
 def _exchanges(attention: AttentionGroup, tp: int) -> int:
-    """The sum that ends the layer, and the norm over all heads with its sum and two kernels."""
-    if tp == 1:
-        return 0
-    return 1 + 3 * (isinstance(attention, GqaAttention) and attention.norm_over_heads)
+    """The sum that ends the layer, and a norm over all heads: its kernels and their exchange."""
+    return int(tp > 1) + (1 + HEADS_NORM_KERNELS) * is_normed_over_ranks(attention, tp)

@@ -51,6 +51,8 @@ _WITHIN_OPERATORS = {"trtllm": {"gqa": 1, "moe": 2}}
 # vLLM's passes leave the activation (of others it is taken so).
 _QUANTISATIONS = {"trtllm": 0.0}
 _OTHER_QUANTISATIONS = 0.5
+# Of a norm over the heads of all ranks, their exchange apart: squares summed; heads scaled.
+HEADS_NORM_KERNELS = 2
 # Of an indexer, scores and top-k apart: norm and rotary embedding; quantisation with cache write.
 _INDEX_KERNELS = 2
 # Of mixing residual streams around a part of a layer: norm of the streams; weights made doubly
@@ -127,6 +129,11 @@ def stream_mixer_s(machine: Machine, hidden_size: int, streams: int, tokens: Flo
     product = gemm_s(machine, tokens, streams * (streams + 2), width, "bf16")
     moved = 3 * width * ACTIVATION_BYTES
     return product + small_kernels_s(machine, tokens, _MIXER_KERNELS, moved)
+
+
+def is_normed_over_ranks(group: AttentionGroup, tp: int) -> bool:
+    """Whether queries and keys are normed over all heads, so that ranks exchange their squares."""
+    return tp > 1 and isinstance(group, GqaAttention) and group.norm_over_heads
 
 
 def attention_shapes(group: AttentionGroup, hidden_size: int, tp: int) -> list[Shape]:

@@ -67,14 +67,14 @@ def read_parquet(path: Path) -> Workload:
     Raises `InputError` where the file is none, is of a later version, or holds arrays that break
     a law of `Workload`.
     """
-    pa, pq = _pyarrow()
+    _, pq = _pyarrow()
     with _told(path, "read"), pq.ParquetFile(path) as file:
         facts = _facts(file.schema_arrow.metadata or {}, path)
         columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         counts, ids = [], []
         for batch in file.iter_batches(ROWS_AT_ONCE):
             for name in COLUMNS:
-                columns[name].append(_values(pa, batch.column(name), name))
+                columns[name].append(_values(batch.column(name), name))
             blocks = batch.column("block_ids")
             counts.append(blocks.value_lengths().to_numpy(zero_copy_only=False))
             ids.append(blocks.flatten().to_numpy(zero_copy_only=False))
@@ -123,7 +123,7 @@ def _batch(pa: Any, schema: Any, workload: Workload, start: int) -> Any:
     return pa.record_batch([*arrays, lists], schema=schema)
 
 
-def _values(pa: Any, column: Any, name: str) -> Any:
+def _values(column: Any, name: str) -> Any:
     if name != "kind":
         return column.to_numpy(zero_copy_only=False)
     words = column.dictionary.to_pylist()

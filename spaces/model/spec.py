@@ -109,11 +109,6 @@ class ModelSpec(Document):
         """The most tokens a query of a windowed or sparse layer attends to; 0 without such."""
         return max(group.read_limit_tokens for group in self.attention)
 
-    @property
-    def attention_heads(self) -> int:
-        """Largest number of query heads that tensor parallelism may divide."""
-        return min(group.heads for group in self.attention)
-
     def weights(self, name: WeightsName) -> WeightPrecision:
         """The formats of all parts when the deployment asks for `name`.
 
