@@ -65,6 +65,7 @@ KV_BYTES = {
     # Entries of 1024 bytes: one for 4 tokens with its index key, or one for 128 tokens.
     "deepseek-v4-flash": (21 * (1024 + 132) / 4 + 20 * 1024 / 128, 43 * 128 * 1024),
     "deepseek-v4-pro": (30 * (1024 + 132) / 4 + 31 * 1024 / 128, 61 * 128 * 1024),
+    "ernie-4.5-21b-a3b": (28 * 2 * 4 * 128 * 2, 0),
     "glm-4.5": (376_832, 0),
     "glm-4.5-air": (188_416, 0),
     "glm-4.6": (376_832, 0),
@@ -120,11 +121,14 @@ HBM_BYTES = {
     "groq-lpu1": 230_000_000,
     "h100": 80 * 2**30,
     "h200": 141 * 2**30,
+    "h800": 80 * 2**30,
     "l40s": 48_305_799_168,
     "mi300x": 192 * 2**30,
     "mi325x": 256 * 2**30,
+    "mi350x": 288 * 2**30,
     "mi355x": 288 * 2**30,
     "mi455x": 432 * 10**9,
+    "rtx-4090": 24 * 2**30,
     "rtx-pro-6000-server": 102_641_958_912,
     "sn40l": 64 * 10**9,
     "sn50": 64 * 10**9,
@@ -291,7 +295,7 @@ def test_every_model_says_where_it_is_from(name: str) -> None:
 def test_every_figure_of_a_chip_names_sources_that_are_described(name: str) -> None:
     chip = catalog.chip(name)
     assert chip.name == name
-    assert chip.checked == "2026-11-30"
+    assert chip.checked in {"2026-11-30", "2026-12-01"}
     cited = {key.strip() for fact in chip.facts().values() for key in fact.source.split(",")}
     assert cited == set(chip.sources)
 
@@ -419,6 +423,10 @@ def test_systems_are_found_in_usual_spellings(written: str, name: str) -> None:
         ("gb200_NVL72", "gb200"),
         ("b200_sxm", "b200"),
         ("MI355X", "mi355x"),
+        ("MI350X", "mi350x"),
+        ("H800", "h800"),
+        ("RTX4090", "rtx-4090"),
+        ("RTX 4090", "rtx-4090"),
         ("RTXPRO6000", "rtx-pro-6000-server"),
         ("rtx_pro_6000_server", "rtx-pro-6000-server"),
         ("RTX PRO 6000", "rtx-pro-6000-server"),
@@ -439,6 +447,7 @@ def test_chips_are_found_in_the_spellings_of_public_data(written: str, name: str
         ("Llama-4-Scout", "llama-4-scout"),
         ("DeepSeek-V4-Pro", "deepseek-v4-pro"),
         ("GLM-5.2", "glm-5.2"),
+        ("Ernie-4.5-21B-A3B", "ernie-4.5-21b-a3b"),
         ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1-0528"),
         ("DeepSeek-V3.1", "deepseek-v3.1"),
         ("meta-llama/Llama-3.1-70B", "llama-3.1-70b"),

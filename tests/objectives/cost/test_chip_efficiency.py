@@ -22,7 +22,8 @@ from spaces.model import ModelSpec
 
 MEASURED = ["a100", "b200", "b300", "gb200", "gb300", "h100", "h200", "l40s"]
 MEASURED += ["rtx-pro-6000-server"]
-BORROWED = ["gaudi3", "generic", "mi300x", "mi325x", "mi355x", "mi455x", "sn40l", "sn50", "vr200"]
+BORROWED = ["gaudi3", "generic", "h800", "mi300x", "mi325x", "mi350x", "mi355x", "mi455x"]
+BORROWED += ["rtx-4090", "sn40l", "sn50", "vr200"]
 NAMES = sorted(MEASURED + BORROWED)
 
 
