@@ -134,7 +134,11 @@ def _experts_ledger(
 
 
 def _rows_bytes(model: ModelSpec, pool: Pool) -> float:
-    """Inputs, inner halves and outputs in bf16 of a step's tokens, evenly over the chips."""
+    """Inputs, inner halves and outputs in bf16 of a step's tokens, evenly over the chips.
+
+    A pool of experts has no batch limits of its own: the default of `Pool`, 8,192 tokens, stands
+    for what attention's ranks send, whatever their number and seats (docs/decisions/0010).
+    """
     moe = model.moe
     if moe is None:
         return 0.0
