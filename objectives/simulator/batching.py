@@ -283,7 +283,7 @@ def _admit(state: State, rank_id: int) -> None:
         request.hbm_hit = rest - request.store_hit
     request.prefix_tokens = request.computed
     start_fetch(state, rank_id, request_id, host, ssd, store)
-    if request.fetches > 0:
+    if request.fetches + request.joined > 0:
         request.usable_s = float("inf")
         return
     request.usable_s = clock.now_s

@@ -160,7 +160,7 @@ def pin_prefix(state: State, rank_id: int, request_id: int, found: int) -> tuple
     Returns how many have to be fetched from host memory, disk and the shared store.
     """
     clock, request, rank = state.clock[0], state.requests[request_id], state.ranks[rank_id]
-    request.shared_blocks = found
+    request.shared_blocks, request.joined = found, 0
     if found == 0:  # a rank without a cache has no slots to look at
         return 0, 0, 0
     chain, slots, slot_of = state.chain, state.slots[rank_id], state.slot_of[rank_id]
@@ -168,6 +168,8 @@ def pin_prefix(state: State, rank_id: int, request_id: int, found: int) -> tuple
     for position in range(found):  # first what is there, lest making room evicts it
         block = chain[request.chain_start + position]
         if _in_hbm(clock, slots, slot_of[block]):
+            if _comes_for_another(slots[slot_of[block]], request_id):
+                request.joined = 1
             _refer(clock, rank, slots, slot_of[block])
             continue
         level = level_with(state, rank_id, block)
@@ -183,8 +185,37 @@ def pin_prefix(state: State, rank_id: int, request_id: int, found: int) -> tuple
         for position in range(found):
             block = chain[request.chain_start + position]
             if slot_of[block] == NONE:
-                slots[_new_slot(clock, rank, slots, slot_of, block)].references = 1
+                _bring(clock, rank, slots, slot_of, block, request_id)
     return host, ssd, store
+
+
+@compiled
+def waits_for_others(state: State, rank_id: int, request_id: int) -> bool:
+    """Whether a prefix block that a request refers to is on its way for another one."""
+    request, slots, slot_of = (
+        state.requests[request_id],
+        state.slots[rank_id],
+        state.slot_of[rank_id],
+    )
+    for position in range(request.shared_blocks):
+        slot_id = slot_of[state.chain[request.chain_start + position]]
+        if _comes_for_another(slots[slot_id], request_id):
+            return True
+    return False
+
+
+@compiled
+def end_bringing(state: State, rank_id: int, request_id: int, blocks: int) -> None:
+    """What was fetched for a request, of its first `blocks` prefix blocks, is all there."""
+    request, slots, slot_of = (
+        state.requests[request_id],
+        state.slots[rank_id],
+        state.slot_of[rank_id],
+    )
+    for position in range(blocks):
+        slot = slots[slot_of[state.chain[request.chain_start + position]]]
+        if slot.bringer == request_id:
+            slot.bringer = NONE
 
 
 @compiled
@@ -231,7 +262,7 @@ def pin_ahead(state: State, rank_id: int, request_id: int, found: int) -> tuple[
                 _evict(state, rank_id, rank.oldest, clock.retention == LRU)
             rank.used_blocks += pool.blocks_per_slot
             rank.peak_blocks = max(rank.peak_blocks, rank.used_blocks)
-            slots[_new_slot(clock, rank, slots, slot_of, block)].references = 1
+            _bring(clock, rank, slots, slot_of, block, request_id)
             host += level == HOST
             ssd += level == SSD
             store += level == STORE
@@ -418,9 +449,25 @@ def _new_slot(clock: Any, rank: Any, slots: Records, slot_of: Any, block: int) -
     rank.slot_free = slot.newer  # unused slots are chained through `newer`
     slot.block = block
     slot.references = 0
+    slot.bringer = NONE
     slot_of[block] = slot_id
     clock.cache_version += 1
     return int(slot_id)
+
+
+@compiled
+def _bring(
+    clock: Any, rank: Any, slots: Records, slot_of: Any, block: int, request_id: int
+) -> None:
+    """A slot for a block that is to be fetched for a request."""
+    slot = slots[_new_slot(clock, rank, slots, slot_of, block)]
+    slot.references = 1
+    slot.bringer = request_id
+
+
+@compiled
+def _comes_for_another(slot: Any, request_id: int) -> bool:
+    return bool(slot.bringer not in (NONE, request_id))
 
 
 @compiled

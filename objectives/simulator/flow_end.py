@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from objectives.simulator.admission import may_admit
+from objectives.simulator.cache import end_bringing, waits_for_others
 from objectives.simulator.flows import end_flow
 from objectives.simulator.handoff import send_computed
 from objectives.simulator.jit import compiled
@@ -43,29 +44,66 @@ def settle_flow(state: State) -> None:
         send_computed(state, request_id)
         end_hand_off(state, request_id)
     elif purpose == FETCH:
-        request = state.requests[request_id]
-        request.fetches -= 1
-        if request.phase == WAITING:
-            _settle_ahead(state, request_id)
-        elif request.fetches == 0:
-            request.usable_s = state.clock[0].now_s
-            if request.fetched_s < 0:
-                request.fetched_s = request.usable_s
-            send_computed(state, request_id)
-            interrupt(state, state.ranks[request.rank].replica)
+        state.requests[request_id].fetches -= 1
+        _settle_fetch(state, request_id)
     elif purpose == FETCH_REST:
-        request = state.requests[request_id]
-        request.rests -= 1
-        if request.phase == WAITING:
-            _settle_ahead(state, request_id)
-        elif request.rests == 0:
-            send_computed(state, request_id)
-            if request.phase == HELD:
-                interrupt(state, state.ranks[request.rank].replica)
+        state.requests[request_id].rests -= 1
+        _settle_rest(state, request_id)
     elif purpose == TIER_WRITE:
         _settle_write(state, request_id)
     elif purpose in (SWAP_OUT, SWAP_IN):
         _settle_swap(state, request_id, purpose)
+
+
+@compiled
+def _settle_fetch(state: State, request_id: int) -> None:
+    """Once the first layer of all that is fetched is there its request goes on."""
+    request = state.requests[request_id]
+    if request.phase == WAITING:
+        _settle_ahead(state, request_id)
+        return
+    if request.fetches + request.joined == 0:
+        _go_on(state, request_id)
+    if request.fetches + request.rests == 0:
+        _tell_others(state, request_id, request.shared_blocks)
+
+
+@compiled
+def _settle_rest(state: State, request_id: int) -> None:
+    """A prompt that is computed already waits for the other layers of its prefix."""
+    request = state.requests[request_id]
+    if request.phase == WAITING:
+        _settle_ahead(state, request_id)
+    elif request.rests == 0:
+        send_computed(state, request_id)
+        if request.phase == HELD:
+            interrupt(state, state.ranks[request.rank].replica)
+        _tell_others(state, request_id, request.shared_blocks)
+
+
+@compiled
+def _go_on(state: State, request_id: int) -> None:
+    """The prefix of a prompt can be used."""
+    request = state.requests[request_id]
+    request.usable_s = state.clock[0].now_s
+    if request.fetched_s < 0:
+        request.fetched_s = request.usable_s
+    send_computed(state, request_id)
+    interrupt(state, state.ranks[request.rank].replica)
+
+
+@compiled
+def _tell_others(state: State, request_id: int, blocks: int) -> None:
+    """Let those go on that waited for what was fetched for a request, its first prefix blocks."""
+    rank_id = state.requests[request_id].rank
+    rank = state.ranks[rank_id]
+    end_bringing(state, rank_id, request_id, blocks)
+    for other_id in state.seats[rank.seats_start : rank.seats_start + rank.running]:
+        other = state.requests[other_id]
+        if other.joined == 1 and not waits_for_others(state, rank_id, other_id):
+            other.joined = 0
+            if other.fetches == 0:
+                _go_on(state, other_id)
 
 
 @compiled
@@ -75,6 +113,7 @@ def _settle_ahead(state: State, request_id: int) -> None:
     if request.fetches + request.rests > 0:
         return
     rank_id = request.rank
+    _tell_others(state, request_id, request.ahead_blocks)
     let_go(state, rank_id, request_id)
     if may_admit(state, rank_id) or may_fetch_ahead(state, rank_id):
         replica_id = state.ranks[rank_id].replica

@@ -97,7 +97,7 @@ def _unsent_bytes(state: State, request_id: int) -> float:
     """Bytes that are computed and not sent; of a prefix that is still on its way here, none."""
     request = state.requests[request_id]
     size = _bytes_of_first(state, request_id, request.computed) + request.early_bytes
-    if request.fetches + request.rests > 0:
+    if request.fetches + request.rests + request.joined > 0:
         size -= _bytes_of_first(state, request_id, request.prefix_tokens)
     return float(size - request.sent_bytes)
 

@@ -92,6 +92,7 @@ REQUEST = np.dtype(
         ("ahead_store", "i4"),
         ("fetches", "i4"),  # flows that still bring the first layer of parts of it,
         ("rests", "i4"),  # and the other layers, while it is computed
+        ("joined", "i4"),  # whether it waits for a prefix that is on its way for another request
         ("source_rank", "i4"),  # prefill rank that still holds its KV
         ("source_shared", "i4"),
         ("source_private", "i4"),
@@ -219,7 +220,14 @@ POOL = np.dtype(
 
 # In a tier `references` is 1 as long as the block is being written.
 SLOT = np.dtype(
-    [("block", "i4"), ("references", "i4"), ("older", "i4"), ("newer", "i4"), ("touched_s", "f8")]
+    [
+        ("block", "i4"),
+        ("references", "i4"),
+        ("older", "i4"),
+        ("newer", "i4"),
+        ("touched_s", "f8"),
+        ("bringer", "i8"),  # request for which it is on its way into HBM, or NONE; not of tiers
+    ]
 )
 
 # What a rank writes to one of its tiers: blocks that wait and blocks on their way, each of them a

@@ -208,6 +208,8 @@ def _slots_are_counted(state: State, rank_id: int, here: list[int], leaving: lis
     for block in blocks:
         assert slots[slot_of[block]].block == block
         assert slots[slot_of[block]].references == references[int(block)]
+        if (bringer := slots[slot_of[block]].bringer) != NONE:
+            assert state.requests[bringer].fetches + state.requests[bringer].rests > 0
     assert set(references) <= set(blocks.tolist())
     assert rank.idle_slots == len(blocks) - len(references)
     return len(blocks)

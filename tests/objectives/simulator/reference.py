@@ -58,6 +58,7 @@ class Request:
     hits_below: list[int] = field(default_factory=lambda: [0, 0, 0])
     fetches: int = 0
     rests: int = 0
+    joined: bool = False  # waits for a prefix that comes for another request
     rank: Rank | None = None
     entered_s: float = 0.0
     tried: bool = False  # to fetch for it while it waited
@@ -84,6 +85,7 @@ class Rank:
     swapped: int = 0  # tokens of preempted requests in host memory
     fetching_ahead: int = 0  # waiting requests whose prefixes are on their way
     references: dict[int, int] = field(default_factory=dict)  # cached block -> requests on it
+    coming: dict[int, Request] = field(default_factory=dict)  # block on its way -> for whom
     idle: OrderedDict[int, float] = field(default_factory=OrderedDict)  # oldest first, since when
     tiers: list[Tier] = field(default_factory=list)  # host memory, disk, shared store
     links: list[Link] = field(default_factory=list)  # of these three; the last is its network's
@@ -524,7 +526,7 @@ class ReferenceSimulator:
             cached += new
         return seconds
 
-    def pin(self, rank: Rank, blocks: tuple[int, ...]) -> list[int]:
+    def pin(self, rank: Rank, request: Request, blocks: tuple[int, ...]) -> list[int]:
         """Refer to blocks; returns how many come from each tier."""
         below = [0, 0, 0]
         for block in blocks:
@@ -540,7 +542,9 @@ class ReferenceSimulator:
                 self.evict(rank, block, keep=False)
         self.take(rank, sum(below) * self.slot_blocks)
         for block in blocks:
-            rank.references.setdefault(block, 1)
+            if block not in rank.references:
+                rank.references[block] = 1
+                rank.coming[block] = request
         return below
 
     def share_prompt(self, rank: Rank, request: Request) -> None:
@@ -774,7 +778,7 @@ class ReferenceSimulator:
             request.private, request.phase, request.usable_s = private, "receiving", math.inf
             self.start_flow("swap in", request, [rank.links[0]], self.kv_bytes(request))
             return True
-        below = self.pin(rank, found)
+        below = self.pin(rank, request, found)
         request.tried = True
         if request.ahead:
             self.let_go(rank, request)
@@ -793,10 +797,16 @@ class ReferenceSimulator:
                 rest -= request.hits_below[level]
             request.hbm_hit = rest
         self.fetch(rank, request, below)
-        request.usable_s = math.inf if request.fetches else self.now_s
-        if not request.fetches:
+        request.joined = self.waits_for_others(rank, request)
+        waits = request.fetches or request.joined
+        request.usable_s = math.inf if waits else self.now_s
+        if not waits:
             request.times.setdefault("fetched", self.now_s)
         return True
+
+    def waits_for_others(self, rank: Rank, request: Request) -> bool:
+        shared = request.chain[: request.shared]
+        return any(rank.coming.get(block, request) is not request for block in shared)
 
     def fetch(self, rank: Rank, request: Request, below: list[int]) -> None:
         request.fetches += sum(blocks > 0 for blocks in below)
@@ -849,6 +859,7 @@ class ReferenceSimulator:
                     self.evict(rank, next(iter(rank.idle)), self.scenario.retention == "lru")
                 rank.used += self.slot_blocks
                 rank.references[block] = 1
+                rank.coming[block] = request
                 request.ahead_below[level] += 1
             request.ahead += 1
         self.start_writes(rank)
@@ -1005,7 +1016,7 @@ class ReferenceSimulator:
         if request.decode_rank is None:
             return
         size = self.bytes_of_first(request, request.computed) + request.early - request.sent
-        if request.fetches or request.rests:
+        if request.fetches or request.rests or request.joined:
             size -= self.bytes_of_first(request, request.prefix)
         if size < NOTHING_BYTES:
             return
@@ -1128,9 +1139,11 @@ class ReferenceSimulator:
                 self.settle_ahead(request)
                 return
             self.send_computed(request)
-            if request.rests == 0 and request.phase == "held":
+            if request.rests == 0:
                 assert request.rank is not None
-                self.wake(request.rank.replica)
+                if request.phase == "held":
+                    self.wake(request.rank.replica)
+                self.all_has_come(request.rank, request)
         elif first.purpose in ("swap out", "swap in"):
             assert request is not None
             self.end_swap(request, first.purpose)
@@ -1156,14 +1169,29 @@ class ReferenceSimulator:
             self.settle_ahead(request)
         elif request.fetches == 0:
             assert request.rank is not None
-            request.usable_s = self.now_s
-            request.times.setdefault("fetched", self.now_s)
-            self.send_computed(request)
-            self.wake(request.rank.replica)
+            if not request.joined:
+                self.has_prefix(request.rank, request)
+            if request.rests == 0:
+                self.all_has_come(request.rank, request)
+
+    def has_prefix(self, rank: Rank, request: Request) -> None:
+        request.usable_s = self.now_s
+        request.times.setdefault("fetched", self.now_s)
+        self.send_computed(request)
+        self.wake(rank.replica)
+
+    def all_has_come(self, rank: Rank, request: Request) -> None:
+        rank.coming = {b: bringer for b, bringer in rank.coming.items() if bringer is not request}
+        for other in rank.seats:
+            if other.joined and not self.waits_for_others(rank, other):
+                other.joined = False
+                if not other.fetches:
+                    self.has_prefix(rank, other)
 
     def settle_ahead(self, request: Request) -> None:
         if request.fetches + request.rests == 0:
             assert request.rank is not None
+            self.all_has_come(request.rank, request)
             self.let_go(request.rank, request)
             self.wake(request.rank.replica)
 

@@ -98,6 +98,22 @@ def test_a_held_prompt_leaves_the_steps_to_others() -> None:
     assert slow.ttft_s.sum() < whole.ttft_s.sum()
 
 
+def test_a_prefix_on_its_way_is_waited_for_by_all_who_share_it() -> None:
+    """To its last layer, and it moves once: the second request comes 1 ms into a fetch."""
+    prompt, other = list(range(16)), list(range(16, 32))
+    chains = [prompt, other, prompt, prompt]
+    arrivals_s = np.array([0.0, 10.0, 20.0, 20.001])
+    workload = workload_of(arrivals_s, [16 * BLOCK] * 4, [4] * 4, chains, BLOCK)
+    load = OfferedLoad(arrivals_s, 0)
+    whole, layered = (simulate(world(1e-3, layers=layers), workload, load) for layers in (1, 16))
+    first_s, second_s = whole.requests.fetch_s[2:]
+    assert second_s == pytest.approx(first_s - 0.001)
+    assert layered.requests.fetch_s[2] < second_s / 2
+    assert layered.requests.fetch_s[3] == pytest.approx(second_s)
+    fetched = whole.requests.host_hit_tokens[2]  # the others were still in HBM
+    assert whole.tier_bytes.host == layered.tier_bytes.host == fetched * TOKEN_BYTES
+
+
 @pytest.mark.parametrize("tier", ["host", "ssd", "store"])
 def test_bytes_of_a_tier_are_those_of_its_hits(tier: str) -> None:
     scenarios = {
