@@ -75,8 +75,9 @@ def may_leap(state: State, replica_id: int) -> bool:
 
     That is, every seated request at hand decodes in it, and no waiting one could be admitted (an
     alternating engine may have made room only after it looked at its queue), not even when cached
-    blocks are forgotten or another flow makes fetching pay or not meanwhile. Who comes in at the
-    next look only does not count.
+    blocks are forgotten or another flow makes fetching pay or not meanwhile. Nor is there anybody
+    to fetch for, who came when a pipeline was full and could not look. Who comes in at the next
+    look only does not count.
     """
     clock = state.clock[0]
     forgets = clock.idle_limit_s < float("inf") or clock.fetch_when_faster == 1
@@ -91,7 +92,9 @@ def may_leap(state: State, replica_id: int) -> bool:
                 return False
             if request.phase == DECODING and request.flight == NONE:
                 return False
-        if (forgets and rank.waiting > 0) or (not closed and may_admit(state, rank_id)):
+        if forgets and rank.waiting > 0:
+            return False
+        if not closed and (may_admit(state, rank_id) or may_fetch_ahead(state, rank_id)):
             return False
     return True
 

@@ -12,7 +12,7 @@ from objectives.simulator import Scenario, SimulationResult, simulate
 from objectives.workload.workload import Workload
 from tests.objectives.simulator.test_laws import closed_loop, open_loop, pool
 from tests.objectives.simulator.test_oracle import assert_same, both
-from tests.objectives.simulator.worlds import World, crowded_worlds, workload_of
+from tests.objectives.simulator.worlds import World, crowded_worlds, made_up_costs, workload_of
 
 # Two turns of one session, the first of which leaves 640 tokens in host memory, and between them
 # a stranger who has the only seat when the second one comes.
@@ -44,6 +44,22 @@ def test_what_is_fetched_while_a_turn_waits_is_not_waited_for() -> None:
     assert ahead.fetch_s[SECOND] == 0.0
     assert late.ttft_s[SECOND] - ahead.ttft_s[SECOND] == pytest.approx(fetch_s)
     assert ahead.host_hit_tokens[SECOND] == late.host_hit_tokens[SECOND] == 640
+
+
+def test_a_full_pipeline_looks_for_those_who_come_meanwhile() -> None:
+    """Two strangers fill its stages and seats, one micro-batch each, for seconds."""
+    turns = workload_of(
+        [0.0, 1.9, 1.9, 0.0],
+        [640, 64, 64, 656],
+        [1, 200, 200, 20],
+        [list(range(10)), [], [], [*range(10), 10]],
+        64,
+        parents=[-1, -1, -1, 0],
+        gaps_s=[0.0, 0.0, 0.0, 2.0],
+    )
+    ahead = served(True, turns, seats=2, costs=made_up_costs(stages=2)).requests
+    assert ahead.queue_s[3] > 2 * 640 * 1e-4
+    assert ahead.fetch_s[3] == 0.0
 
 
 def test_as_many_bytes_are_fetched_ahead_as_at_admission() -> None:
