@@ -11,7 +11,13 @@ import numpy.typing as npt
 
 from objectives.goals import Constraint, Objective
 from optimizer.proposing.candidates import Candidates
-from optimizer.proposing.surrogate import Correction, Plans, corrections
+from optimizer.proposing.surrogate import (
+    FIRST_NOISE,
+    ROUGH_PRIOR,
+    Correction,
+    Plans,
+    corrections,
+)
 from results.front import has_values
 from results.trials import TrialRecord
 from spaces.plan import DeploymentPlan
@@ -26,6 +32,9 @@ _NONE = -1e3
 # What the sum of a plan's gains counts beside its luck: it decides the first choice of all, and
 # between plans that lead in one objective by as much.
 _TIE = 1e-3
+# One choice of so many goes by the estimates as they are: of plans unlike the told ones the
+# correction can be wrong by far more than it says, and nothing would ever find it out.
+UNCORRECTED = 8
 # Luck that a plan needs beyond its own where all told plans of its branch gave no values.
 _TROUBLE = 6.0
 
@@ -36,7 +45,8 @@ class Guide:
     The luck of a candidate counts how many standard deviations better than its corrected
     estimate all its objectives must turn out for no known point to beat it, and to meet the
     constraints. Plans under way, and of a batch each choice by the next, are taken to turn out as
-    estimated, so that a batch spreads along the front.
+    estimated, so that a batch spreads along the front. One choice of `UNCORRECTED` counts from the
+    estimates alone.
 
     What is proposed follows from the told trials alone: a guide that has seen them batch by batch
     and one that sees them all at once propose the same.
@@ -54,6 +64,7 @@ class Guide:
         self._told: list[TrialRecord] = []
         self._rows: list[int | None] = []
         self._row_of: dict[str, int | None] = {}
+        self._front = np.empty((0, len(self._objectives)))
         self._fitted = -1
 
     def propose(
@@ -80,18 +91,36 @@ class Guide:
 
     def _chosen(self, count: int, under_way: Sequence[DeploymentPlan]) -> list[int]:
         luck = self._luck.copy()
-        for plan in under_way:
-            row = self._row(plan)
-            self._expect(None if row is None else self._place_of.get(row), luck)
+        expected = [place for plan in under_way if (place := self._place(plan)) is not None]
+        for place in expected:
+            self._expect(place, luck)
         handicap = self._short + self._trouble() - _TIE * self._worth
+        first = len(self._told) + len(under_way)
         chosen = []
-        for _ in range(count):
-            place = int(np.argmin(luck + handicap))
+        for turn in range(first, first + count):
+            alone = turn % UNCORRECTED == UNCORRECTED - 1
+            needed = self._uncorrected_luck(expected) if alone else luck
+            place = int(np.argmin(np.where(np.isinf(luck), np.inf, needed + handicap)))
             if not np.isfinite(luck[place]):
                 break
             chosen.append(int(self._candidates.rows[place]))
+            expected.append(place)
             self._expect(place, luck)
         return chosen
+
+    def _uncorrected_luck(self, expected: Sequence[int]) -> Values:
+        """The luck of each candidate by its estimate alone, as unsure as before any trial."""
+        gains, per_deviation = self._estimated
+        luck = np.full(gains.shape[1], _NONE)
+        for point in (*self._front, *gains[:, expected].T):
+            needed = ((point[:, None] - gains) * per_deviation).min(axis=0)
+            np.maximum(luck, needed, out=luck)
+        return luck
+
+    def _place(self, plan: DeploymentPlan) -> int | None:
+        """The place of a plan among the candidates."""
+        row = self._row(plan)
+        return None if row is None else self._place_of.get(row)
 
     def _row(self, plan: DeploymentPlan) -> int | None:
         """The place of a plan in the whole space, looked up once."""
@@ -99,11 +128,10 @@ class Guide:
             self._row_of[plan.point_id] = self._candidates.row_of(plan)
         return self._row_of[plan.point_id]
 
-    def _expect(self, place: int | None, luck: Values) -> None:
+    def _expect(self, place: int, luck: Values) -> None:
         """Hold the candidates against one of them, as if it had turned out as estimated."""
-        if place is not None:
-            np.maximum(luck, self._luck_against(self._gains[:, place]), out=luck)
-            luck[place] = np.inf
+        np.maximum(luck, self._luck_against(self._gains[:, place]), out=luck)
+        luck[place] = np.inf
 
     def _trouble(self) -> Values:
         """What speaks against each candidate: plans of its branch that were refused or failed."""
@@ -156,8 +184,11 @@ class Guide:
         points = [self._told_gains(record) for record in told if record.feasible]
         there = np.array([point for point in points if np.isfinite(point).all()])
         if len(there):
-            for point in there[moocore.is_nondominated(-there)]:
+            there = there[moocore.is_nondominated(-there)]
+            for point in there:
                 np.maximum(self._luck, self._luck_against(point), out=self._luck)
+            front = np.vstack([self._front, there])
+            self._front = front[moocore.is_nondominated(-front)]
         for row in rows:
             place = self._place_of.get(-1 if row is None else row)
             if place is not None:
@@ -175,6 +206,15 @@ class Guide:
     @cached_property
     def _signs(self) -> Values:
         return np.array([1.0 if o.direction == "maximize" else -1.0 for o in self._objectives])
+
+    @cached_property
+    def _estimated(self) -> tuple[Values, Values]:
+        """Gains by the estimates alone [objective, candidate], 1 / deviation [objective, 1]."""
+        goals = len(self._objectives)
+        logs = self._candidates.logs(self._candidates.rows)[:, :goals]
+        rough = np.array(self._candidates.rough)[:goals, None]
+        gains = np.ascontiguousarray((logs * self._signs).T)
+        return gains, 1.0 / np.where(rough, ROUGH_PRIOR, FIRST_NOISE)
 
     @cached_property
     def _plans(self) -> Plans:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
+import optimizer.proposing.guide as guide_module
 from optimizer.problem import Problem, prepare
 from optimizer.proposing.candidates import Candidates, why_not_estimated
 from optimizer.proposing.guide import Guide, fitted_size
 from optimizer.proposing.sampling import chosen_sampler
-from optimizer.proposing.surrogate import Plans, corrections
+from optimizer.proposing.surrogate import Correction, Plans, corrections
 from optimizer.storing.records import record_of
 from results.trials import TrialRecord
 from tests.optimizer.toy import evaluator, job_of
+
+Values = npt.NDArray[np.float64]
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +102,34 @@ def test_a_systematic_error_of_the_estimate_is_learned_within_its_group() -> Non
     unsure = corrections(plans, nothing, np.empty((0, 1)))
     assert (unsure.mean == 0).all()
     assert (found.deviation < unsure.deviation).all()
+
+
+@pytest.mark.parametrize(("every", "found"), [(guide_module.UNCORRECTED, True), (10**9, False)])
+def test_plans_that_a_wrong_correction_hides_are_found_by_their_estimates(
+    problem: Problem,
+    candidates: Candidates,
+    monkeypatch: pytest.MonkeyPatch,
+    every: int,
+    found: bool,
+) -> None:
+    speed = candidates.estimates[:, 0]
+    fast = speed > 0.8 * speed[candidates.rows].max()
+
+    def wrong(plans: Plans, told: Plans, residuals: Values, rough: Sequence[bool]) -> Correction:
+        shape = (len(plans.groups), residuals.shape[1])
+        mean, deviation = np.zeros(shape), np.full(shape, 0.01)
+        mean[fast[candidates.rows], :2] = -1.0
+        return Correction(mean, deviation)
+
+    monkeypatch.setattr(guide_module, "corrections", wrong)
+    monkeypatch.setattr(guide_module, "UNCORRECTED", every)
+    guide, records = Guide(candidates, problem.objectives, ()), list[TrialRecord]()
+    for _ in range(12):
+        for plan in guide.propose(5, records):
+            told = candidates.estimates[candidates.row_of(plan)]
+            metrics = dict(zip(candidates.metrics, told.tolist(), strict=True))
+            records.append(TrialRecord(len(records), plan, "complete", metrics=metrics))
+    assert any(fast[candidates.row_of(record.plan)] for record in records) is found
 
 
 def test_rows_and_plans_are_one_another(problem: Problem, candidates: Candidates) -> None:
