@@ -43,7 +43,7 @@ def test_four_fifths_of_measured_latencies_lie_within(data_dir: Path, tmp_path: 
         f"{len(within)} of {len(rows):,} points: {np.mean(within):.0%} within the interval, "
         f"median error {np.median(errors):.1%}"
     )
-    assert 0.7 <= np.mean(within) <= 0.9
+    assert 0.7 <= np.mean(within) <= 0.93
 
 
 def is_wanted(row: dict[str, str]) -> bool:

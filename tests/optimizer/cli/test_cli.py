@@ -153,7 +153,7 @@ def test_optimize_writes_below_runs_unless_told_otherwise(
     job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert call("optimize", job, "--trials", 4).exit_code == 0
+    assert call("optimize", job, "--trials", 10).exit_code == 0
     assert (tmp_path / "runs" / "toy" / "front.json").is_file()
 
 

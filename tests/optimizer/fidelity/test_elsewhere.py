@@ -79,7 +79,11 @@ def test_a_cluster_that_loses_a_node_among_the_replications_finds_the_same(
     log.mkdir()
 
     def kill() -> None:
-        waited(lambda: len(list(log.iterdir())) >= 20)
+        def worked() -> bool:
+            names = [file.name for file in log.iterdir()]
+            return len(names) >= 20 and any(name.startswith(node.node_id) for name in names)
+
+        waited(worked)
         cluster.remove_node(node, allow_graceful=False)
 
     killer = threading.Thread(target=kill)
