@@ -73,7 +73,7 @@ def test_processes_find_the_same(tmp_path: Path, processes: None, alone: dict[st
 def test_a_cluster_that_loses_a_node_among_the_replications_finds_the_same(
     cluster: Any, tmp_path: Path, alone: dict[str, bytes]
 ) -> None:
-    node = cluster.add_node(num_cpus=1)
+    node = cluster.add_node(num_cpus=1)  # whose first worker may take ten seconds to start
     cluster.wait_for_nodes()
     log = tmp_path / "log"
     log.mkdir()
@@ -89,7 +89,7 @@ def test_a_cluster_that_loses_a_node_among_the_replications_finds_the_same(
     killer = threading.Thread(target=kill)
     killer.start()
     fidelity_study(
-        tmp_path / "ray", executor=f"ray:{cluster.address}", workers=None, seconds=0.1, log=log
+        tmp_path / "ray", executor=f"ray:{cluster.address}", workers=None, seconds=0.6, log=log
     )
     killer.join()
     assert tables_of(tmp_path / "ray") == alone
