@@ -113,8 +113,7 @@ class Guide:
         gains, per_deviation = self._estimated
         luck = np.full(gains.shape[1], _NONE)
         for point in (*self._front, *gains[:, expected].T):
-            needed = ((point[:, None] - gains) * per_deviation).min(axis=0)
-            np.maximum(luck, needed, out=luck)
+            np.maximum(luck, luck_needed(point, gains, per_deviation), out=luck)
         return luck
 
     def _place(self, plan: DeploymentPlan) -> int | None:
@@ -195,8 +194,7 @@ class Guide:
                 self._luck[place] = np.inf
 
     def _luck_against(self, point: Values) -> Values:
-        needed: Values = ((point[:, None] - self._gains) * self._per_deviation).min(axis=0)
-        return needed
+        return luck_needed(point, self._gains, self._per_deviation)
 
     def _told_gains(self, record: TrialRecord) -> Values:
         values = [record.metrics.get(goal.metric, np.nan) for goal in self._objectives]
@@ -228,6 +226,12 @@ class Guide:
     @cached_property
     def _place_of(self) -> dict[int, int]:
         return {row: place for place, row in enumerate(self._candidates.rows.tolist())}
+
+
+def luck_needed(point: Values, gains: Values, per_deviation: Values) -> Values:
+    """Deviations each must be better than its `gains` [objective, n] for no point to beat it."""
+    needed: Values = ((point[:, None] - gains) * per_deviation).min(axis=0)
+    return needed
 
 
 def fitted_size(told: int) -> int:
