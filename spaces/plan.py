@@ -144,6 +144,21 @@ class Precision(Document):
     kv: KvDtype = "bf16"
 
 
+# What a search chooses of the tiers, and tables tell of them.
+TIER_CHOICES = (
+    "host_gb_per_chip",
+    "swap_gb_per_chip",
+    "ssd_gb_per_chip",
+    "shared_gb",
+    "retention",
+    "fetch",
+    "layerwise",
+    "prefetch",
+    "handoff",
+    "idle_limit_s",
+)
+
+
 class KvTiers(Document):
     """Where KV rests beside HBM, and how it gets there.
 
@@ -176,6 +191,10 @@ class KvTiers(Document):
     layerwise: bool = False
     prefetch: bool = False
     handoff: Handoff | None = None
+
+    def choices(self) -> dict[str, object]:
+        """The values of `TIER_CHOICES` by name."""
+        return {name: getattr(self, name) for name in TIER_CHOICES}
 
     @model_validator(mode="after")
     def _limit_belongs_to_its_retention(self) -> KvTiers:

@@ -21,6 +21,7 @@ from spaces.layouts import draw_layout, legal_batches, with_batch
 from spaces.no_plan import why_no_plan
 from spaces.options import SpaceOptions, distinct
 from spaces.plan import (
+    TIER_CHOICES,
     TOPOLOGY_ROLES,
     DeploymentPlan,
     EngineName,
@@ -35,7 +36,7 @@ from spaces.plan import (
 from spaces.precision import KvDtype, WeightsName
 from spaces.site import Site
 from spaces.speculation import Speculation
-from spaces.survey import TIER_CHOICES, Survey, surveyed
+from spaces.survey import Survey, surveyed
 
 Option = TypeVar("Option")
 # The layouts of each pool.

@@ -17,21 +17,9 @@ from spaces.feasibility import (
 )
 from spaces.layouts import layout_refusal, tried_layouts
 from spaces.options import SpaceOptions
-from spaces.plan import DeploymentPlan, KvTiers, Pool
+from spaces.plan import TIER_CHOICES, DeploymentPlan, KvTiers, Pool
 from spaces.site import Site
 
-TIER_CHOICES = (
-    "host_gb_per_chip",
-    "swap_gb_per_chip",
-    "ssd_gb_per_chip",
-    "shared_gb",
-    "retention",
-    "fetch",
-    "layerwise",
-    "prefetch",
-    "handoff",
-    "idle_limit_s",
-)
 # The rules that decide which tiers and policies pools can have.
 _TIER_RULES = (
     retention_has_a_tier,
